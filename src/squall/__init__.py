@@ -1,0 +1,1 @@
+"""Squall: train machine-learning models on short-lived functions."""

@@ -1,0 +1,316 @@
+"""The seams: what the floors above may ask of the floors below.
+
+Each protocol has one contract suite in :mod:`squall.testing`; an implementation is right
+when it passes that suite.  Threads: unless a method says otherwise, an object belongs to
+the thread that made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, runtime_checkable
+
+from squall.records import (
+    Block,
+    ColumnSpec,
+    Float32,
+    Int32,
+    Int64,
+    Outcome,
+    RawBlock,
+    Registration,
+    Report,
+    Shape,
+    SharedTable,
+    Stamp,
+    TableSpec,
+)
+
+# ------------------------------------------------------------------------ function platforms
+
+
+class FunctionContext(Protocol):
+    """What a running function knows of itself; handed to its handler."""
+
+    @property
+    def invocation_id(self) -> str:
+        """Unique name of this invocation."""
+
+    @property
+    def memory_mb(self) -> int:
+        """The memory limit."""
+
+    @property
+    def temp_dir(self) -> str:
+        """A folder of its own, empty at the start and removed at the end."""
+
+    @property
+    def cold_start_s(self) -> float:
+        """Seconds that the environment took to start; 0 when it was warm."""
+
+    def remaining_s(self) -> float:
+        """Seconds until the platform ends this invocation."""
+
+
+Handler = Callable[[dict[str, Any], FunctionContext], Any]
+
+
+class Invocation(Protocol):
+    """One call of a function.  All methods may be called from any thread."""
+
+    @property
+    def id(self) -> str:
+        """Unique name, the same inside the function."""
+
+    def outcome(self, timeout: float | None = None) -> Outcome:
+        """Wait for the end.
+
+        Raises
+        ------
+        TimeoutError
+            If it has not ended within ``timeout`` seconds.
+        """
+
+    def add_done_callback(self, callback: Callable[[Outcome], None]) -> None:
+        """Call ``callback`` once when it ends (at once if it has), from a platform thread."""
+
+    def cancel(self) -> bool:
+        """Try to end it; False where the platform cannot.  The outcome follows as usual."""
+
+    def logs(self) -> str:
+        """What it wrote to its standard output and error so far (the last 1 MB)."""
+
+
+class Endpoint(Protocol):
+    """A function of one shape, ready to be called.  May be used from any thread."""
+
+    @property
+    def shape(self) -> Shape:
+        """The shape it was prepared for."""
+
+    def invoke(self, event: dict[str, Any]) -> Invocation:
+        """Start one invocation and return at once.
+
+        ``event`` is encoded as JSON, at most 64 kB; results go through Blobs, not the
+        return value.  Delivery is zero or more times.
+
+        Raises
+        ------
+        PlatformError
+            If the event is too large or the platform is closed.
+        """
+
+
+@runtime_checkable
+class FunctionPlatform(Protocol):
+    """Where functions run.  May be used from any thread."""
+
+    @property
+    def name(self) -> str:
+        """Name under which it is registered."""
+
+    def prepare(self, shape: Shape) -> Endpoint:
+        """Make a function of this shape ready.
+
+        Raises
+        ------
+        PlatformError
+            If the platform cannot give that memory or time.
+        """
+
+    def close(self) -> None:
+        """End everything that runs and give all resources back; idempotent."""
+
+
+# ------------------------------------------------------------------------------------- store
+
+
+class Tables(Protocol):
+    """Tables of float32 parameters, each owned by an optimiser (the parameter server)."""
+
+    def create(self, spec: TableSpec) -> None:
+        """Make a table of zeros.  The same spec again is a no-op; another is an error."""
+
+    def drop(self, name: str) -> None:
+        """Remove a table; no error if it is not there."""
+
+    def describe(self, name: str) -> TableSpec:
+        """The spec it was made with.
+
+        Raises
+        ------
+        StoreError
+            If there is no such table (so for every method below).
+        """
+
+    def pull(self, name: str, rows: Int64 | None = None) -> Float32:
+        """Current weights of ``rows`` (all if None), brought up to date: (n, dim)."""
+
+    def push(self, name: str, rows: Int64, gradient: Float32, stamp: Stamp) -> bool:
+        """Apply a minibatch's gradient (n, dim) to distinct ``rows`` by the optimiser.
+
+        Returns False, and changes nothing, for a repeated ``stamp``.
+
+        Raises
+        ------
+        StaleAttemptError
+            If a newer attempt of that slot has registered.
+        """
+
+    def exchange(self, name: str, push: tuple[Int64, Float32] | None, pull: Int64, stamp: Stamp) -> Float32:
+        """Push (rows, gradient), then pull, in one round trip."""
+
+    def add(self, name: str, rows: Int64, deltas: Float32, stamp: Stamp) -> bool:
+        """Add raw ``deltas`` to the weights, past the optimiser; otherwise as `push`."""
+
+
+@runtime_checkable
+class SharedTables(Tables, Protocol):
+    """Tables that this process can also map: the embedded store's asynchronous contract.
+
+    Updates made in place are racy float adds (Hogwild), and a worker killed in the middle
+    may leave one torn minibatch.  This is weaker than `push`, by declaration.
+    """
+
+    def shared(self, name: str) -> SharedTable:
+        """The table's memory."""
+
+
+class Blobs(Protocol):
+    """Small named values in the fast store."""
+
+    def put(self, key: str, value: bytes) -> None:
+        """Set a value."""
+
+    def put_if_absent(self, key: str, value: bytes) -> bool:
+        """Set a value unless the key has one; True if it was set."""
+
+    def get(self, key: str) -> bytes | None:
+        """The value, or None."""
+
+    def mget(self, keys: list[str]) -> list[bytes | None]:
+        """Several values in one round trip."""
+
+    def wait(self, key: str, timeout: float) -> bytes | None:
+        """The value as soon as there is one; None after ``timeout`` seconds."""
+
+    def delete(self, key: str) -> None:
+        """Remove a value; no error if it is not there."""
+
+
+class Control(Protocol):
+    """How workers and driver meet: who owns a slot, how far it is, whether to stop."""
+
+    def open_job(self, job: str, n_slots: int) -> None:
+        """(driver) Make the job's slots known."""
+
+    def close_job(self, job: str) -> None:
+        """(driver) Forget the job, its tables, blobs and reports."""
+
+    def register(self, job: str, slot: int, attempt: int, pid: int) -> Registration:
+        """(worker) Take a slot over; older attempts of it are refused from now on.
+
+        Raises
+        ------
+        StaleAttemptError
+            If a newer attempt has registered.
+        """
+
+    def progress(self, job: str, slot: int) -> Int64:
+        """(worker, driver) A shared cell (1,): minibatches the slot has fully applied."""
+
+    def save_state(self, job: str, slot: int, attempt: int, state: bytes) -> None:
+        """(worker) Keep strategy state for the successor; StaleAttemptError if replaced."""
+
+    def report(self, job: str, report: Report) -> None:
+        """(worker) Tell the driver what was done; StaleAttemptError if replaced."""
+
+    def reports(self, job: str, after: int, timeout: float) -> list[Report]:
+        """(driver) Reports number ``after`` and later; waits up to ``timeout`` s for one."""
+
+    def request_stop(self, job: str) -> None:
+        """(driver) Ask all workers to stop at their next minibatches."""
+
+    def stop_requested(self, job: str) -> bool:
+        """(worker) Whether to stop; cheap enough to ask every few milliseconds."""
+
+
+# ---------------------------------------------------------------------- models and strategies
+
+
+class Model(Protocol):
+    """A model's mathematics on blocks of rows, without state of its own."""
+
+    def table(self, name: str, optimizer: Any) -> TableSpec:
+        """The table that holds its parameters."""
+
+    def train_shared(
+        self,
+        block: Block,
+        order: Int32,
+        batch_size: int,
+        first: int,
+        count: int,
+        table: SharedTable,
+        progress: Int64,
+    ) -> tuple[float, float, int]:
+        """Minibatches ``first`` … ``first + count − 1`` of ``block`` in ``order``, in place.
+
+        Returns (sum of losses before each update, sum of weights, rows); a loss that is
+        not finite ends it before that update.  ``progress`` counts applied minibatches.
+        """
+
+    def needed_rows(self, block: Block, rows: Int32) -> tuple[Int64, Any]:
+        """Table rows that a minibatch touches, and a handle to give to `gradient`."""
+
+    def gradient(
+        self, block: Block, rows: Int32, handle: Any, weights: Float32
+    ) -> tuple[Float32, float, float]:
+        """(mean gradient for the needed rows, sum of losses, sum of sample weights)."""
+
+    def loss(self, block: Block, weights: Float32) -> tuple[float, float, float]:
+        """(sum of losses, sum of weights, weight of rows predicted right) at ``weights``."""
+
+
+class Strategy(Protocol):
+    """How one worker's minibatches become a shared model; runs in the worker."""
+
+    def step(
+        self, block: Block, order: Int32, batch_size: int, first: int, count: int
+    ) -> tuple[float, float, int]:
+        """Train on ``count`` minibatches from ``first`` on; results as `Model.train_shared`.
+
+        On return, every one of them has been counted in the slot's progress cell.
+        """
+
+    def finish_epoch(self, epoch: int) -> None:
+        """All minibatches of this slot's epoch are done."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a successor needs beyond the tables; plain data."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over from a predecessor."""
+
+
+# -------------------------------------------------------------------------------------- data
+
+
+class Reader(Protocol):
+    """A source of rows: one pass, one schema."""
+
+    def blocks(self) -> Iterator[RawBlock]:
+        """Rows in file order, in blocks of bounded memory."""
+
+
+class BlockTransform(Protocol):
+    """A *fitted* transform: a pure function of raw blocks that can be saved as plain data."""
+
+    def apply(self, block: RawBlock) -> RawBlock:
+        """Transform rows; never changes its argument."""
+
+    def schema(self, columns: list[ColumnSpec]) -> list[ColumnSpec]:
+        """Columns that `apply` gives for these columns."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data from which the registry rebuilds it."""

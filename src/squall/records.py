@@ -1,0 +1,409 @@
+"""The typed records that cross the seams.
+
+Two sorts live here: *messages* (:class:`msgspec.Struct`, encoded as JSON or MessagePack)
+and *blocks of rows* (dataclasses of NumPy arrays).  Neither holds behaviour beyond what
+its fields imply, so every floor may import this module.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+Float32 = npt.NDArray[np.float32]
+Float64 = npt.NDArray[np.float64]
+Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+
+# --------------------------------------------------------------------------- blocks of rows
+
+
+@dataclass(frozen=True, slots=True)
+class CsrBlock:
+    """Training rows in compressed sparse row form; what models and kernels work on.
+
+    ``values`` is None when every stored value is 1.  ``labels`` are what the model trains
+    on (0 and 1 for a binary model); ``weights`` is None when every row counts once.
+    """
+
+    indptr: Int64  # (n_rows + 1,)
+    indices: Int32  # (nnz,)
+    values: Float32 | None  # (nnz,)
+    labels: Float32  # (n_rows,)
+    weights: Float32 | None  # (n_rows,)
+    n_features: int
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.indptr) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class DenseBlock:
+    """Training rows as a dense matrix; see :class:`CsrBlock`."""
+
+    features: Float32  # (n_rows, n_features), C order
+    labels: Float32  # (n_rows,)
+    weights: Float32 | None  # (n_rows,)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self.features.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns."""
+        return int(self.features.shape[1])
+
+
+Block = CsrBlock | DenseBlock
+
+
+@dataclass(frozen=True, slots=True)
+class NumericColumn:
+    """One number per row: int64 as read, or float64 with NaN where the value is missing."""
+
+    values: Int64 | Float64  # (n_rows,)
+
+
+@dataclass(frozen=True, slots=True)
+class CategoricalColumn:
+    """One string per row as codes into a dictionary of UTF-8 strings; −1 means missing."""
+
+    codes: Int32  # (n_rows,)
+    offsets: Int64  # (n_strings + 1,)
+    data: Bytes  # (n_bytes,)
+
+    def strings(self) -> list[str]:
+        """The dictionary, in code order."""
+        raw = self.data.tobytes()
+        ends = self.offsets.tolist()
+        return [raw[a:b].decode() for a, b in itertools.pairwise(ends)]
+
+    @staticmethod
+    def from_strings(codes: Int32, strings: list[str]) -> CategoricalColumn:
+        """A column of these codes into this list of strings."""
+        encoded = [s.encode() for s in strings]
+        offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
+        np.cumsum([len(b) for b in encoded], out=offsets[1:])
+        data = np.frombuffer(b"".join(encoded), dtype=np.uint8)
+        return CategoricalColumn(codes, offsets, data)
+
+
+@dataclass(frozen=True, slots=True)
+class DenseColumn:
+    """Many numbers per row: a dense matrix, float64 or float32 as given."""
+
+    values: Float64 | Float32  # (n_rows, width)
+
+
+@dataclass(frozen=True, slots=True)
+class SparseColumn:
+    """Many numbers per row: a sparse matrix; ``values`` None means all ones."""
+
+    indptr: Int64  # (n_rows + 1,)
+    indices: Int32  # (nnz,)
+    values: Float64 | Float32 | None  # (nnz,)
+    width: int
+
+
+Column = NumericColumn | CategoricalColumn | DenseColumn | SparseColumn
+
+
+@dataclass(frozen=True, slots=True)
+class RawBlock:
+    """Rows as they were read: typed columns, nothing rounded.
+
+    ``columns`` are the features in schema order.  ``labels`` holds codes into the data
+    set's label map (:attr:`Manifest.classes`), or None when the data has no labels.
+    """
+
+    n_rows: int
+    columns: dict[str, Column]
+    labels: Int32 | None = None  # (n_rows,)
+    weights: Float64 | None = None  # (n_rows,)
+
+
+# ------------------------------------------------------------------------------- data sets
+
+
+class ColumnSpec(msgspec.Struct, frozen=True):
+    """Name and kind of one feature column; ``width`` is 1 unless the column is a matrix."""
+
+    name: str
+    kind: Literal["int64", "float64", "categorical", "dense", "sparse"]
+    width: int = 1
+
+
+class PartitionInfo(msgspec.Struct, frozen=True):
+    """One stored object of a data set."""
+
+    key: str
+    rows: int
+    nnz: int
+    bytes: int
+    checksum: str  # BLAKE2b-128 of the object, hexadecimal
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """The one schema of a *raw* data set, decided once.
+
+    ``classes`` is the sorted label map; labels are stored as codes into it.
+    ``missing`` counts missing values by column, for those columns that have some.
+    """
+
+    rows: int
+    columns: list[ColumnSpec]
+    partitions: list[PartitionInfo]
+    label: str | None = None
+    classes: list[str] | list[int] | list[float] | None = None
+    missing: dict[str, int] = {}
+    source: str = ""
+    format_version: int = 1
+
+
+class TrainingManifest(msgspec.Struct, frozen=True):
+    """A *training* data set: float32 rows in their final feature space."""
+
+    rows: int
+    n_features: int
+    kind: Literal["csr", "dense"]
+    partitions: list[PartitionInfo]
+    format_version: int = 1
+
+
+# --------------------------------------------------------------------------- parameter store
+
+
+class OptimizerSpec(msgspec.Struct, frozen=True):
+    """Which update rule a table applies, and its settings."""
+
+    name: Literal["sgd", "adagrad"]
+    learning_rate: float
+    l1: float = 0.0
+    l2: float = 0.0
+
+
+class TableSpec(msgspec.Struct, frozen=True):
+    """A table of ``rows`` × ``dim`` float32 parameters and the optimiser that owns it.
+
+    Rows from ``regularized_rows`` on (the intercept) are never penalised.
+    """
+
+    name: str
+    rows: int
+    dim: int
+    optimizer: OptimizerSpec
+    regularized_rows: int
+
+
+class Stamp(msgspec.Struct, frozen=True):
+    """Who sends an update: repeats are dropped and stale attempts refused by it."""
+
+    slot: int
+    attempt: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class SharedTable:
+    """A table mapped into this process's memory, for embedded asynchronous updates.
+
+    ``array`` is laid out row by row: ``dim`` weights, then the optimiser's state, then (if
+    a penalty is set) the step at which the row was last brought up to date.
+    """
+
+    spec: TableSpec
+    array: Float32  # (rows, stride)
+    step: Int64  # (1,) minibatches applied by all workers together
+
+
+# --------------------------------------------------------------------- functions, their ends
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """What a function needs from its platform.
+
+    ``handler`` is ``"module:function"``; the platform imports it inside the function and
+    calls ``handler(event, context)``.
+    """
+
+    handler: str
+    memory_mb: int
+    timeout_s: float
+
+
+class OutcomeKind(enum.StrEnum):
+    """How an invocation ended, as far as the platform can tell."""
+
+    RETURNED = "returned"
+    RAISED = "raised"
+    TIMED_OUT = "timed out"
+    OUT_OF_MEMORY = "out of memory"
+    KILLED = "killed"
+    EXITED = "exited"
+    THROTTLED = "throttled"
+    LOST = "lost"
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """The end of one invocation, and what it used.
+
+    ``billed_s`` is what a cloud would bill: the time from the start of the environment
+    (cold) or of the call (warm) to its end.  ``peak_memory`` is private memory in bytes.
+    """
+
+    kind: OutcomeKind
+    value: Any = None
+    error_type: str = ""
+    error: str = ""
+    traceback: str = ""
+    signal: int = 0
+    exit_code: int = 0
+    cold: bool = False
+    billed_s: float = 0.0
+    peak_memory: int = 0
+
+
+# --------------------------------------------------------------------------- workers and jobs
+
+
+class Chaos(msgspec.Struct, frozen=True):
+    """A fault to inject, for tests: SIGKILL the worker of a slot at a recorded minibatch."""
+
+    slot: int
+    attempt: int
+    minibatch: int
+
+
+class WorkerTask(msgspec.Struct, frozen=True):
+    """The event that starts a worker: references only, far below the payload limit."""
+
+    job: str
+    slot: int
+    attempt: int
+    n_slots: int
+    storage: str  # URL of the object store
+    training: str  # key of the TrainingManifest there
+    store: str  # address of the parameter store
+    model: dict[str, Any]
+    table: str
+    strategy: dict[str, Any]
+    batch_size: int
+    epochs: int
+    seed: int
+    chaos: Chaos | None = None
+
+
+class Phases(msgspec.Struct):
+    """Seconds by what a worker did, and what it moved; summed over an epoch or a part of it."""
+
+    cold_start: float = 0.0
+    fetch: float = 0.0
+    pull: float = 0.0
+    compute: float = 0.0
+    push: float = 0.0
+    wait: float = 0.0
+    cpu: float = 0.0  # CPU seconds of the process
+    peak_rss: int = 0  # private bytes at the highest
+    bytes_in: int = 0
+    bytes_out: int = 0
+    gets: int = 0  # object-store reads
+    puts: int = 0  # object-store writes
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a worker did since its last report, within one epoch."""
+
+    slot: int
+    attempt: int
+    epoch: int
+    rows: int
+    loss_sum: float
+    weight_sum: float
+    epoch_done: bool
+    phases: Phases
+
+
+class Registration(msgspec.Struct, frozen=True):
+    """What a new attempt takes over: the minibatches its slot has done, and strategy state."""
+
+    minibatches: int
+    state: bytes = b""
+
+
+class HeldOut(msgspec.Struct, frozen=True):
+    """Quality on held-out rows."""
+
+    loss: float
+    accuracy: float
+    rows: int
+
+
+class HistoryRecord(msgspec.Struct, frozen=True):
+    """One epoch of training, as seen by the client."""
+
+    epoch: int
+    time_s: float
+    rows: int
+    loss: float
+    validation_loss: float | None
+    cost_usd: float
+    workers: int
+    phases: Phases
+
+
+class AttemptRecord(msgspec.Struct, frozen=True):
+    """One invocation of a worker, as it ended (or ``outcome`` None while it runs)."""
+
+    slot: int
+    attempt: int
+    first_minibatch: int
+    minibatches: int
+    outcome: Outcome | None
+    cost_usd: float
+
+
+class Bill(msgspec.Struct, frozen=True):
+    """What a run costs (or would cost) in US dollars, by item."""
+
+    compute_usd: float
+    requests_usd: float
+    store_usd: float
+    objects_usd: float
+    invocations: int
+    gb_seconds: float
+    price_list: str
+
+    @property
+    def total_usd(self) -> float:
+        """The sum of all items."""
+        return self.compute_usd + self.requests_usd + self.store_usd + self.objects_usd
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """A job at one moment."""
+
+    state: str
+    epoch: int
+    epochs: int
+    rows: int
+    loss: float | None
+    validation_loss: float | None
+    workers: int
+    rows_per_s: float
+    time_s: float
+    cost_usd: float
+    attempts: list[AttemptRecord] = field(default_factory=list)
+    reason: str = ""
