@@ -1,1 +1,83 @@
-"""Squall: train machine-learning models on short-lived functions."""
+"""Squall: train machine-learning models on short-lived functions.
+
+Names are loaded when they are first used, so that importing Squall costs next to nothing
+and a running function never imports what belongs to the client.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from squall.config import LocalBackend as LocalBackend
+    from squall.config import Run as Run
+    from squall.data.arrays import from_arrays as from_arrays
+    from squall.data.csv import read_csv as read_csv
+    from squall.data.dataset import Dataset as Dataset
+    from squall.driver.job import Job as Job
+    from squall.errors import SquallError as SquallError
+    from squall.estimators.base import submit as submit
+    from squall.estimators.logistic import LogisticRegression as LogisticRegression
+    from squall.estimators.persistence import load_model as load
+    from squall.estimators.persistence import save as save
+    from squall.estimators.pipeline import Pipeline as Pipeline
+    from squall.estimators.pipeline import make_pipeline as make_pipeline
+    from squall.estimators.transformers import FeatureHasher as FeatureHasher
+    from squall.estimators.transformers import MinMaxScaler as MinMaxScaler
+    from squall.driver.shutdown import shutdown as shutdown
+
+__version__ = "0.1.0"
+
+_NAMES = {
+    "Dataset": "squall.data.dataset:Dataset",
+    "FeatureHasher": "squall.estimators.transformers:FeatureHasher",
+    "Job": "squall.driver.job:Job",
+    "LocalBackend": "squall.config:LocalBackend",
+    "LogisticRegression": "squall.estimators.logistic:LogisticRegression",
+    "MinMaxScaler": "squall.estimators.transformers:MinMaxScaler",
+    "Pipeline": "squall.estimators.pipeline:Pipeline",
+    "Run": "squall.config:Run",
+    "SquallError": "squall.errors:SquallError",
+    "from_arrays": "squall.data.arrays:from_arrays",
+    "load": "squall.estimators.persistence:load_model",
+    "make_pipeline": "squall.estimators.pipeline:make_pipeline",
+    "read_csv": "squall.data.csv:read_csv",
+    "save": "squall.estimators.persistence:save",
+    "shutdown": "squall.driver.shutdown:shutdown",
+    "submit": "squall.estimators.base:submit",
+}
+
+__all__ = [  # noqa: RUF022 (sorted, the lazy names; a literal, so that tools can read it)
+    "Dataset",
+    "FeatureHasher",
+    "Job",
+    "LocalBackend",
+    "LogisticRegression",
+    "MinMaxScaler",
+    "Pipeline",
+    "Run",
+    "SquallError",
+    "__version__",
+    "from_arrays",
+    "load",
+    "make_pipeline",
+    "read_csv",
+    "save",
+    "shutdown",
+    "submit",
+]
+
+
+def __getattr__(name: str) -> Any:
+    target = _NAMES.get(name)
+    if target is None:
+        raise AttributeError(f"module 'squall' has no attribute {name!r}")
+    module, _, attribute = target.partition(":")
+    value = getattr(importlib.import_module(module), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_NAMES})

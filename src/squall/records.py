@@ -166,7 +166,7 @@ class Manifest(msgspec.Struct, frozen=True):
     columns: list[ColumnSpec]
     partitions: list[PartitionInfo]
     label: str | None = None
-    classes: list[str] | list[int] | list[float] | None = None
+    classes: list[str | int | float] | None = None
     missing: dict[str, int] = {}
     source: str = ""
     format_version: int = 1

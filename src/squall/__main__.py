@@ -1,0 +1,5 @@
+"""``python -m squall`` is the ``squall`` command."""
+
+from squall.cli import main
+
+main()

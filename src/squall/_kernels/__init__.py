@@ -1,0 +1,635 @@
+"""Arithmetic in C++: functions of arrays, without state, files or network.
+
+Common rules
+------------
+- Arrays are taken as they are: a wrong dtype raises ``TypeError``, a wrong shape, a gap between
+  elements or unaligned memory ``ValueError``, an index out of range ``IndexError``, each naming the
+  argument.  Nothing is cast or copied on the way in; results are new arrays.
+- A sparse matrix is CSR: ``indptr`` int64[rows + 1], ``indices`` int32[nnz], ``values`` float32[nnz]
+  or ``None`` where every value is 1.  Duplicate indices in a row add up.
+- The interpreter is released during the work.  The *input* arrays must not change meanwhile; a
+  parameter table may, from other processes too.
+- Results are the same on every run, and the same for every way to the same minibatch (fused loop, or
+  pull, gradient, update).
+
+Parameter tables
+----------------
+A table is float32[rows, stride], C-contiguous, each row ``[dim weights | optimizer state | stamp]``.
+State: none for `SGD`; for `ADAGRAD` ``dim`` sums of squared gradients.  The *stamp* column exists in
+*lazy* tables only, those with ``l1 > 0`` or ``l2 > 0``; it is an int32 stored bit for bit in the float32
+slot (``table[:, -1].view(np.int32)``): the number of steps the row is up to date with.  `table_stride`
+gives the width; a new table is zeros, or weights of one's choice with zero state and stamp.
+
+The objective is mean loss + l1·‖w‖₁ + l2/2·‖w‖², and one step is proximal::
+
+    u  = w - rate·g
+    w' = sign(u)·max(|u| - rate·l1, 0) / (1 + rate·l2)
+
+with rate = learning_rate (`SGD`) or learning_rate / (sqrt(G) + 1e-10), G the sum of g² with this one
+(`ADAGRAD`).  In effect *every* row takes this step at every minibatch, with g = 0 where no feature
+touched it; in fact a row catches up in closed form when it is next read.  An `ADAGRAD` row with G = 0
+has had no gradient yet: its rate would be 1e10·learning_rate, so it is left as it was initialised.
+Rows at or after ``n_regularized_rows`` (the intercept, last row of a linear model) are never regularised.
+
+Sources: J. Duchi, Y. Singer, "Efficient online and batch learning using forward backward splitting",
+JMLR 2009; J. Duchi, E. Hazan, Y. Singer, "Adaptive subgradient methods", JMLR 2011; F. Niu et al.,
+"Hogwild!", NeurIPS 2011 (updates without locks).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from squall._kernels import _native
+from squall._kernels._native import ADAGRAD, SGD, StringDictionary
+
+__all__ = [
+    "ADAGRAD",
+    "CSV_FLOAT",
+    "CSV_INTEGER",
+    "CSV_TEXT",
+    "CSV_WIDE_INTEGER",
+    "SGD",
+    "CsvError",
+    "CsvFields",
+    "StringDictionary",
+    "csr_logistic_gradient",
+    "csr_margins",
+    "csr_take",
+    "csr_validate",
+    "csv_classify",
+    "csv_kind",
+    "csv_parse_float64",
+    "csv_parse_int64",
+    "csv_scan",
+    "csv_text",
+    "hash_slots",
+    "localize",
+    "logistic_loss",
+    "logistic_minibatches",
+    "logistic_minibatches_dense",
+    "logistic_probabilities",
+    "murmur3_32",
+    "table_add",
+    "table_catch_up",
+    "table_gather",
+    "table_pull",
+    "table_stride",
+    "table_update",
+]
+
+Float32: TypeAlias = NDArray[np.float32]
+Float64: TypeAlias = NDArray[np.float64]
+Int32: TypeAlias = NDArray[np.int32]
+Int64: TypeAlias = NDArray[np.int64]
+UInt8: TypeAlias = NDArray[np.uint8]
+Bytes: TypeAlias = bytes | bytearray | memoryview | UInt8
+
+CSV_INTEGER, CSV_FLOAT, CSV_WIDE_INTEGER, CSV_TEXT = 1, 2, 4, 8
+
+
+# ------------------------------------------------------------------------------------------ sparse rows
+
+
+def csr_take(
+    indptr: Int64, indices: Int32, values: Float32 | None, rows: Int64
+) -> tuple[Int64, Int32, Float32 | None]:
+    """Gather rows in the given order; a row may be taken more than once.
+
+    Parameters
+    ----------
+    indptr, indices, values
+        The matrix.
+    rows : int64[m]
+        Which rows.
+
+    Returns
+    -------
+    indptr : int64[m + 1]
+    indices : int32[...]
+    values : float32[...] or None
+    """
+    return _native.csr_take(indptr, indices, values, rows)
+
+
+def csr_validate(indptr: Int64, indices: Int32, values: Float32 | None, n_features: int) -> None:
+    """Raise on the first row that is not sound.
+
+    ``indptr`` must start at 0, never fall and end at nnz; indices must be in [0, n_features); values
+    must be finite.  Order and duplicates of indices are not judged.
+
+    Raises
+    ------
+    IndexError
+        An index is out of range; names row and position.
+    ValueError
+        ``indptr`` or a value is bad; names the row.
+    """
+    _native.csr_validate(indptr, indices, values, n_features)
+
+
+def csr_margins(
+    indptr: Int64, indices: Int32, values: Float32 | None, coef: Float32, intercept: float
+) -> Float32:
+    """Compute ``X @ coef + intercept``, summed in double.
+
+    Parameters
+    ----------
+    indptr, indices, values
+        The matrix, n rows.
+    coef : float32[n_features]
+        May be a strided view, such as ``table[:-1, 0]``.
+    intercept : float
+
+    Returns
+    -------
+    float32[n]
+    """
+    return _native.csr_margins(indptr, indices, values, coef, intercept)
+
+
+# --------------------------------------------------------------------------------------- logistic loss
+
+
+def logistic_loss(margins: Float32, labels: Float32, weights: Float32 | None) -> tuple[float, float]:
+    """Sum weights·log(1 + exp(∓margin)) in double, without overflow.
+
+    Parameters
+    ----------
+    margins : float32[n]
+    labels : float32[n]
+        Exactly 0 or 1.
+    weights : float32[n] or None
+        Finite and not negative.  A row of weight 0 has no part, even if its loss is infinite.
+
+    Returns
+    -------
+    loss_sum, weight_sum : float
+
+    Raises
+    ------
+    ValueError
+        A label or a weight is bad; names the row.
+    """
+    return _native.logistic_loss(margins, labels, weights)
+
+
+def logistic_probabilities(margins: Float32) -> Float32:
+    """Return 1 / (1 + exp(-margin)), float32[n], without overflow."""
+    return _native.logistic_probabilities(margins)
+
+
+# ---------------------------------------------------------------------------------------------- tables
+
+
+def table_stride(optimizer: int, dim: int, lazy: bool) -> int:
+    """Return the columns of a table: ``dim`` weights, their state, and the stamp if `lazy`."""
+    return _native.table_stride(optimizer, dim, lazy)
+
+
+def table_gather(table: Float32, rows: Int64, dim: int) -> Float32:
+    """Read the weights of some rows as they are; float32[len(rows), dim]."""
+    return _native.table_gather(table, rows, dim)
+
+
+def table_pull(
+    table: Float32,
+    rows: Int64,
+    dim: int,
+    optimizer: int,
+    learning_rate: float,
+    l1: float,
+    l2: float,
+    step: int,
+    n_regularized_rows: int,
+) -> Float32:
+    """Bring some rows up to date with the first `step` steps, in place, and read their weights.
+
+    Returns
+    -------
+    float32[len(rows), dim]
+
+    Raises
+    ------
+    ValueError
+        The table's width does not fit, or ``l1``/``l2`` are set and the table is not lazy.
+    """
+    return _native.table_pull(table, rows, dim, optimizer, learning_rate, l1, l2, step, n_regularized_rows)
+
+
+def table_update(
+    table: Float32,
+    rows: Int64,
+    grads: Float32,
+    optimizer: int,
+    learning_rate: float,
+    l1: float,
+    l2: float,
+    step: int,
+    n_regularized_rows: int,
+) -> None:
+    """Take step number `step` (counted from 0) on some rows, in place.
+
+    Rows that are behind catch up first; afterwards their stamp is ``step + 1``.  A row listed twice
+    takes two steps.  Nothing is changed if an argument is bad.
+
+    Parameters
+    ----------
+    table : float32[n_rows, stride]
+    rows : int64[m]
+    grads : float32[m, dim]
+        The minibatch's gradient; ``dim`` is taken from its shape.
+    """
+    _native.table_update(table, rows, grads, optimizer, learning_rate, l1, l2, step, n_regularized_rows)
+
+
+def table_catch_up(
+    table: Float32,
+    optimizer: int,
+    learning_rate: float,
+    l1: float,
+    l2: float,
+    step: int,
+    n_regularized_rows: int,
+    dim: int = 1,
+) -> None:
+    """Bring all rows up to date with the first `step` steps, in place (before a snapshot, at the end)."""
+    _native.table_catch_up(table, optimizer, learning_rate, l1, l2, step, n_regularized_rows, dim)
+
+
+def table_add(table: Float32, rows: Int64, deltas: Float32) -> None:
+    """Add ``deltas`` float32[len(rows), dim] to the weights of some rows, in place; repeats add up."""
+    _native.table_add(table, rows, deltas)
+
+
+# -------------------------------------------------------------------------------------------- training
+
+
+def localize(indices: Int32) -> tuple[Int64, Int32]:
+    """Number the features of a minibatch 0, 1, 2, ... in the order in which they first appear.
+
+    Returns
+    -------
+    unique : int64[u]
+        The features, ready to be the ``rows`` of a pull or an update.
+    local : int32[len(indices)]
+        ``unique[local] == indices``.
+
+    Raises
+    ------
+    IndexError
+        An index is negative.
+    """
+    return _native.localize(indices)
+
+
+def csr_logistic_gradient(
+    indptr: Int64,
+    local: Int32,
+    values: Float32 | None,
+    labels: Float32,
+    weights: Float32 | None,
+    order: Int32 | None,
+    pulled: Float32,
+    intercept: float,
+) -> tuple[Float32, float, float, float]:
+    """Gradient of a minibatch in the weights that were pulled for it.
+
+    gradient = Σ sᵢ·(σ(zᵢ) − yᵢ)·xᵢ / n, with sᵢ the row's weight (or 1) and n the number of rows,
+    whatever their weights.
+
+    Parameters
+    ----------
+    indptr, local, values
+        Rows whose indices point into `pulled`; `local` comes from `localize`.
+    labels, weights
+        As in `logistic_loss`, one per row.
+    order : int32[n] or None
+        Which rows, in which order; None: all.
+    pulled : float32[u]
+    intercept : float
+
+    Returns
+    -------
+    gradient : float32[u]
+    intercept_gradient, loss_sum, weight_sum : float
+        The loss is that before any update, summed in double.
+    """
+    return _native.csr_logistic_gradient(indptr, local, values, labels, weights, order, pulled, intercept)
+
+
+def logistic_minibatches(
+    indptr: Int64,
+    indices: Int32,
+    values: Float32 | None,
+    labels: Float32,
+    weights: Float32 | None,
+    order: Int32 | None,
+    batch_size: int,
+    first_batch: int,
+    n_batches: int,
+    table: Float32,
+    optimizer: int,
+    learning_rate: float,
+    l1: float,
+    l2: float,
+    fit_intercept: bool,
+    step: Int64,
+    progress: Int64 | None,
+) -> tuple[float, float, int]:
+    """Train on minibatches of a block of rows, against a table that other processes may share.
+
+    Minibatch b is rows ``order[b·batch_size : (b + 1)·batch_size]``.  Its gradient
+    (`csr_logistic_gradient`) is taken at the weights as they are at its start, then each feature it
+    touched takes one step, and the intercept one.
+
+    Parameters
+    ----------
+    indptr, indices, values, labels, weights
+        The block.
+    order : int32[m] or None
+        Rows to visit, in this order; None: all.
+    batch_size, first_batch, n_batches : int
+        ``first_batch + n_batches`` may not exceed ``ceil(m / batch_size)``.
+    table : float32[n_features + 1, stride]
+        Changed in place; the last row is the intercept (left alone and taken as 0 without `fit_intercept`).
+    step : int64[1]
+        Steps done so far; read and increased atomically.  May be shared between processes.
+    progress : int64[1] or None
+        Increased atomically after each minibatch, with release order: a process that reads the count
+        also sees the weights of the minibatches counted.
+
+    Returns
+    -------
+    loss_sum, weight_sum : float
+        Progressive loss (each row's before its own update).  ``loss_sum`` is nan if a minibatch's loss
+        was not finite; the call ended before that minibatch was applied.
+    rows : int
+        Rows applied.
+
+    Raises
+    ------
+    IndexError, ValueError
+        A row, feature, label or weight is bad.  Raised before the minibatch that holds it is applied;
+        those before it stay applied and counted.
+    """
+    return _native.logistic_minibatches(
+        indptr, indices, values, labels, weights, order, batch_size, first_batch, n_batches, table,
+        optimizer, learning_rate, l1, l2, fit_intercept, step, progress,
+    )  # fmt: skip
+
+
+def logistic_minibatches_dense(
+    X: Float32,
+    labels: Float32,
+    weights: Float32 | None,
+    order: Int32 | None,
+    batch_size: int,
+    first_batch: int,
+    n_batches: int,
+    table: Float32,
+    optimizer: int,
+    learning_rate: float,
+    l1: float,
+    l2: float,
+    fit_intercept: bool,
+    step: Int64,
+    progress: Int64 | None,
+) -> tuple[float, float, int]:
+    """Do as `logistic_minibatches` for dense rows ``X`` float32[n, d] and a table of d + 1 rows.
+
+    Every weight takes a step at every minibatch, so the table need not be lazy for l1 and l2 (where it
+    is, stamps are kept).
+    """
+    return _native.logistic_minibatches_dense(
+        X, labels, weights, order, batch_size, first_batch, n_batches, table,
+        optimizer, learning_rate, l1, l2, fit_intercept, step, progress,
+    )  # fmt: skip
+
+
+# --------------------------------------------------------------------------------------------- hashing
+
+
+def murmur3_32(data: bytes, seed: int = 0) -> int:
+    """Return MurmurHash3 x86 32-bit of `data`, in [0, 2³²) (Austin Appleby, public domain)."""
+    return _native.murmur3_32(data, seed)
+
+
+def hash_slots(prefix: bytes, offsets: Int64, data: Bytes, n_slots: int, seed: int = 0) -> Int32:
+    """Return the slots of k strings: ``murmur3_32(prefix + string, seed) % n_slots``, unsigned.
+
+    Parameters
+    ----------
+    prefix : bytes
+        Such as ``b"column="``.
+    offsets : int64[k + 1]
+        String i is ``data[offsets[i]:offsets[i + 1]]``.
+    data : uint8[...] or bytes
+    n_slots : int
+        In [1, 2³¹).
+    seed : int
+
+    Returns
+    -------
+    int32[k]
+    """
+    return _native.hash_slots(prefix, offsets, data, n_slots, seed)
+
+
+# ------------------------------------------------------------------------------------------------- CSV
+
+
+class CsvError(NamedTuple):
+    """Why a scan stopped.
+
+    Attributes
+    ----------
+    kind : str
+        ``"fields"``: a record has `found` fields instead of ``n_columns``.  ``"unterminated"``: the
+        input ends inside quotes that were opened on `line`.  ``"quote"``: text follows a closing quote.
+        ``"long"``: field number `found` of the record is longer than ``max_field`` bytes (most often a
+        quote that was never closed).
+    row : int
+        The record, counted from the first of this chunk.
+    line : int
+        Its line (of the quote, for the two kinds about quotes), counted from the first of this chunk.
+    found : int
+    """
+
+    kind: str
+    row: int
+    line: int
+    found: int
+
+
+class CsvFields(NamedTuple):
+    """Where the fields of a chunk lie: field (row, column) is number ``row * n_columns + column``.
+
+    Attributes
+    ----------
+    starts, ends : int32[n_rows * n_columns]
+        Byte positions in the buffer, without the quotes around a field.
+    flags : uint8[n_rows * n_columns]
+        1: the field was quoted; 2: it holds doubled quotes.
+    n_rows, n_columns : int
+    consumed : int
+        Bytes used; the rest is an incomplete record, to be put before the next chunk.
+    lines : int64[n_rows]
+        Line on which each record starts, counted from the first of this chunk (blank lines count).
+    n_lines : int
+        Lines in the consumed bytes: what to add for the next chunk.
+    error : CsvError or None
+        The scan ended before this record.
+    """
+
+    starts: Int32
+    ends: Int32
+    flags: UInt8
+    n_rows: int
+    n_columns: int
+    consumed: int
+    lines: Int64
+    n_lines: int
+    error: CsvError | None
+
+
+def csv_scan(
+    buffer: Bytes,
+    delimiter: int = ord(","),
+    quote: int = ord('"'),
+    n_columns: int = 0,
+    is_last: bool = True,
+    max_field: int = 1 << 24,
+) -> CsvFields:
+    """Find the complete records of a chunk of CSV text (RFC 4180).
+
+    Records end with LF or CRLF; the last one may lack it.  Blank lines are skipped.  A quoted field may
+    hold delimiters, line ends and doubled quotes; a quote inside an unquoted field is an ordinary
+    character, and so is a lone CR (except as the very last byte).  A byte-order mark is the caller's to skip.
+
+    Parameters
+    ----------
+    buffer : bytes or uint8[...]
+        Less than 2³¹ bytes, starting at the start of a record.
+    delimiter, quote : int
+        Bytes; ``quote=0`` switches quoting off.
+    n_columns : int
+        0: take it from the first record.
+    is_last : bool
+        Is this the end of the input?
+    max_field : int
+        Longest field in bytes.
+    """
+    result = _native.csv_scan(buffer, delimiter, quote, n_columns, is_last, max_field)
+    return CsvFields(*result[:-1], error=None if result[-1] is None else CsvError(*result[-1]))
+
+
+def csv_text(buffer: Bytes, fields: CsvFields, row: int, column: int, quote: int = ord('"')) -> bytes:
+    """Return one field's text with doubled quotes undone; for headers and messages, not for bulk work."""
+    at = row * fields.n_columns + column
+    text = bytes(buffer[fields.starts[at] : fields.ends[at]])
+    mark = bytes([quote])
+    return text.replace(mark + mark, mark) if fields.flags[at] & 2 else text
+
+
+def csv_classify(
+    buffer: Bytes,
+    starts: Int32,
+    ends: Int32,
+    flags: UInt8,
+    column: int,
+    n_columns: int,
+    missing: list[bytes],
+    strip: bool = False,
+    quote: int = ord('"'),
+) -> tuple[int, int]:
+    """See what the fields of one column are.
+
+    Integers are ``[+-]?digits`` within int64.  Floats are decimal numbers (``1.5``, ``.5``, ``1e-3``)
+    and integers beyond int64 that a double holds exactly.  All else is text: ``inf`` and ``nan`` (unless
+    listed as missing), hexadecimal, larger than a double, integers beyond int64 that would be rounded.
+
+    Parameters
+    ----------
+    buffer, starts, ends, flags, n_columns
+        A scanned chunk.
+    column : int
+    missing : list of bytes
+        Tokens that mean "no value", compared after stripping and unquoting; list ``b""`` for empty fields.
+    strip : bool
+        Drop spaces and tabs around unquoted fields.
+    quote : int
+        As in the scan.
+
+    Returns
+    -------
+    evidence : int
+        ``CSV_INTEGER``, ``CSV_FLOAT``, ``CSV_WIDE_INTEGER`` (one that a double cannot hold) and
+        ``CSV_TEXT``, or-ed.  Or the results of all chunks and ask `csv_kind` once.
+    first_text : int
+        Row of the first text (where the look ended), or -1.
+    """
+    return _native.csv_classify(buffer, starts, ends, flags, column, n_columns, missing, strip, quote)
+
+
+def csv_kind(evidence: int) -> str:
+    """Decide a column's type from all its evidence: "missing", "integer", "float" or "text".
+
+    Nothing is rounded in silence: wide integers beside fractions make the column text.
+    """
+    if evidence & CSV_TEXT or (evidence & CSV_FLOAT and evidence & CSV_WIDE_INTEGER):
+        return "text"
+    if evidence & CSV_FLOAT:
+        return "float"
+    return "integer" if evidence else "missing"
+
+
+def csv_parse_int64(
+    buffer: Bytes,
+    starts: Int32,
+    ends: Int32,
+    flags: UInt8,
+    column: int,
+    n_columns: int,
+    missing: list[bytes],
+    strip: bool = False,
+    quote: int = ord('"'),
+) -> tuple[Int64, NDArray[np.bool_], int]:
+    """Read a column of integers; parameters as in `csv_classify`.
+
+    Returns
+    -------
+    values : int64[n_rows]
+        0 where missing or bad.
+    missing : bool[n_rows]
+    first_bad : int
+        Row of the first field that is neither an int64 nor missing, or -1.
+    """
+    return _native.csv_parse_int64(buffer, starts, ends, flags, column, n_columns, missing, strip, quote)
+
+
+def csv_parse_float64(
+    buffer: Bytes,
+    starts: Int32,
+    ends: Int32,
+    flags: UInt8,
+    column: int,
+    n_columns: int,
+    missing: list[bytes],
+    strip: bool = False,
+    quote: int = ord('"'),
+) -> tuple[Float64, int]:
+    """Read a column of numbers, correctly rounded; parameters as in `csv_classify`.
+
+    Returns
+    -------
+    values : float64[n_rows]
+        nan where missing or bad.
+    first_bad : int
+        Row of the first field that is neither missing nor a number as `csv_classify` has it (integers
+        that a double cannot hold are bad), or -1.
+    """
+    return _native.csv_parse_float64(buffer, starts, ends, flags, column, n_columns, missing, strip, quote)

@@ -1,0 +1,162 @@
+# Types of the C++ extension; its documentation is in squall/_kernels/__init__.py.
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+_F32: TypeAlias = NDArray[np.float32]
+_F64: TypeAlias = NDArray[np.float64]
+_I32: TypeAlias = NDArray[np.int32]
+_I64: TypeAlias = NDArray[np.int64]
+_U8: TypeAlias = NDArray[np.uint8]
+_Bool: TypeAlias = NDArray[np.bool_]
+_Bytes: TypeAlias = bytes | bytearray | memoryview | _U8
+
+SGD: int
+ADAGRAD: int
+
+def csr_take(
+    indptr: _I64, indices: _I32, values: _F32 | None, rows: _I64
+) -> tuple[_I64, _I32, _F32 | None]: ...
+def csr_validate(indptr: _I64, indices: _I32, values: _F32 | None, n_features: int) -> None: ...
+def csr_margins(indptr: _I64, indices: _I32, values: _F32 | None, coef: _F32, intercept: float) -> _F32: ...
+def logistic_loss(margins: _F32, labels: _F32, weights: _F32 | None) -> tuple[float, float]: ...
+def logistic_probabilities(margins: _F32) -> _F32: ...
+def table_stride(optimizer: int, dim: int, lazy: bool) -> int: ...
+def table_gather(table: _F32, rows: _I64, dim: int) -> _F32: ...
+def table_pull(
+    table: _F32,
+    rows: _I64,
+    dim: int,
+    optimizer: int,
+    learning_rate: float,
+    l1: float,
+    l2: float,
+    step: int,
+    n_regularized_rows: int,
+) -> _F32: ...
+def table_update(
+    table: _F32,
+    rows: _I64,
+    grads: _F32,
+    optimizer: int,
+    learning_rate: float,
+    l1: float,
+    l2: float,
+    step: int,
+    n_regularized_rows: int,
+) -> None: ...
+def table_catch_up(
+    table: _F32,
+    optimizer: int,
+    learning_rate: float,
+    l1: float,
+    l2: float,
+    step: int,
+    n_regularized_rows: int,
+    dim: int,
+) -> None: ...
+def table_add(table: _F32, rows: _I64, deltas: _F32) -> None: ...
+def localize(indices: _I32) -> tuple[_I64, _I32]: ...
+def csr_logistic_gradient(
+    indptr: _I64,
+    local: _I32,
+    values: _F32 | None,
+    labels: _F32,
+    weights: _F32 | None,
+    order: _I32 | None,
+    pulled: _F32,
+    intercept: float,
+) -> tuple[_F32, float, float, float]: ...
+def logistic_minibatches(
+    indptr: _I64,
+    indices: _I32,
+    values: _F32 | None,
+    labels: _F32,
+    weights: _F32 | None,
+    order: _I32 | None,
+    batch_size: int,
+    first_batch: int,
+    n_batches: int,
+    table: _F32,
+    optimizer: int,
+    learning_rate: float,
+    l1: float,
+    l2: float,
+    fit_intercept: bool,
+    step: _I64,
+    progress: _I64 | None,
+) -> tuple[float, float, int]: ...
+def logistic_minibatches_dense(
+    X: _F32,
+    labels: _F32,
+    weights: _F32 | None,
+    order: _I32 | None,
+    batch_size: int,
+    first_batch: int,
+    n_batches: int,
+    table: _F32,
+    optimizer: int,
+    learning_rate: float,
+    l1: float,
+    l2: float,
+    fit_intercept: bool,
+    step: _I64,
+    progress: _I64 | None,
+) -> tuple[float, float, int]: ...
+def murmur3_32(data: bytes, seed: int) -> int: ...
+def hash_slots(prefix: bytes, offsets: _I64, data: _Bytes, n_slots: int, seed: int) -> _I32: ...
+def csv_scan(
+    buffer: _Bytes, delimiter: int, quote: int, n_columns: int, is_last: bool, max_field: int
+) -> tuple[_I32, _I32, _U8, int, int, int, _I64, int, tuple[str, int, int, int] | None]: ...
+def csv_classify(
+    buffer: _Bytes,
+    starts: _I32,
+    ends: _I32,
+    flags: _U8,
+    column: int,
+    n_columns: int,
+    missing: list[bytes],
+    strip: bool,
+    quote: int,
+) -> tuple[int, int]: ...
+def csv_parse_int64(
+    buffer: _Bytes,
+    starts: _I32,
+    ends: _I32,
+    flags: _U8,
+    column: int,
+    n_columns: int,
+    missing: list[bytes],
+    strip: bool,
+    quote: int,
+) -> tuple[_I64, _Bool, int]: ...
+def csv_parse_float64(
+    buffer: _Bytes,
+    starts: _I32,
+    ends: _I32,
+    flags: _U8,
+    column: int,
+    n_columns: int,
+    missing: list[bytes],
+    strip: bool,
+    quote: int,
+) -> tuple[_F64, int]: ...
+
+class StringDictionary:
+    def __init__(self) -> None: ...
+    def __len__(self) -> int: ...
+    def encode(
+        self,
+        buffer: _Bytes,
+        starts: _I32,
+        ends: _I32,
+        flags: _U8,
+        column: int,
+        n_columns: int,
+        missing: list[bytes],
+        strip: bool = False,
+        quote: int = 34,
+    ) -> _I32: ...
+    def encode_strings(self, offsets: _I64, data: _Bytes) -> _I32: ...
+    def to_arrays(self) -> tuple[_I64, _U8]: ...

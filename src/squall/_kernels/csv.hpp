@@ -1,0 +1,84 @@
+// One column of a scanned chunk of CSV text: its fields as text, checked and unescaped.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "arrays.hpp"
+
+namespace squall {
+
+enum CsvFlag : uint8_t { csv_quoted = 1, csv_doubled_quotes = 2 };
+
+class CsvColumn {
+  public:
+    CsvColumn(const Input& buffer, const Input& starts, const Input& ends, const Input& flags, int64_t column,
+              int64_t n_columns, const nb::list& missing, bool strip, int quote)
+        : buffer_(byte_view(buffer, "buffer")),
+          starts_(vector<int32_t>(starts, "starts")),
+          ends_(vector<int32_t>(ends, "ends", starts_.size())),
+          flags_(vector<uint8_t>(flags, "flags", starts_.size())),
+          column_(column),
+          n_columns_(n_columns),
+          strip_(strip),
+          quote_(static_cast<char>(quote)) {
+        if (n_columns < 1) value_error("n_columns: is ", n_columns, ", a number >= 1 needed");
+        if (column < 0 || column >= n_columns)
+            index_error("column: ", column, " is not in [0, ", n_columns, ")");
+        if (static_cast<int64_t>(starts_.size()) % n_columns != 0)
+            value_error("starts: has ", starts_.size(), " fields, not a multiple of ", n_columns, " columns");
+        for (nb::handle token : missing) {
+            if (!nb::isinstance<nb::bytes>(token)) type_error("missing: must be a list of bytes");
+            const auto bytes = nb::borrow<nb::bytes>(token);
+            missing_.emplace_back(bytes.c_str(), bytes.size());
+        }
+    }
+
+    int64_t rows() const { return static_cast<int64_t>(starts_.size()) / n_columns_; }
+
+    // The text of one field; `scratch` holds it when doubled quotes had to be undone.
+    std::string_view field(int64_t row, std::string& scratch) const {
+        const auto at = static_cast<size_t>(row * n_columns_ + column_);
+        const int32_t begin = starts_[at], end = ends_[at];
+        if (begin < 0 || end < begin || static_cast<size_t>(end) > buffer_.size()) [[unlikely]]
+            value_error("starts, ends: row ", row, ", column ", column_, " spans [", begin, ", ", end,
+                        "), not a range within ", buffer_.size(), " bytes");
+        std::string_view found =
+            buffer_.substr(static_cast<size_t>(begin), static_cast<size_t>(end) - static_cast<size_t>(begin));
+        if (flags_[at] & csv_doubled_quotes) return unescape(found, scratch);
+        if (strip_ && !(flags_[at] & csv_quoted)) {
+            while (!found.empty() && blank(found.front())) found.remove_prefix(1);
+            while (!found.empty() && blank(found.back())) found.remove_suffix(1);
+        }
+        return found;
+    }
+
+    bool is_missing(std::string_view field) const {
+        for (const std::string& token : missing_)
+            if (token.size() == field.size() && token == field) return true;
+        return false;
+    }
+
+  private:
+    static bool blank(char c) { return c == ' ' || c == '\t'; }
+
+    std::string_view unescape(std::string_view field, std::string& scratch) const {
+        scratch.clear();
+        for (size_t i = 0; i < field.size(); ++i) {
+            scratch.push_back(field[i]);
+            if (field[i] == quote_ && i + 1 < field.size() && field[i + 1] == quote_) ++i;
+        }
+        return scratch;
+    }
+
+    std::string_view buffer_;
+    std::span<const int32_t> starts_, ends_;
+    std::span<const uint8_t> flags_;
+    int64_t column_, n_columns_;
+    bool strip_;
+    char quote_;
+    std::vector<std::string> missing_;
+};
+
+}  // namespace squall

@@ -1,0 +1,12 @@
+// The extension squall._kernels._native; its documentation is in squall/_kernels/__init__.py.
+#include "bindings.hpp"
+
+NB_MODULE(_native, m) {
+    squall::bind_csv(m);
+    squall::bind_hashing(m);
+    squall::bind_logistic(m);
+    squall::bind_sparse(m);
+    squall::bind_string_dictionary(m);
+    squall::bind_tables(m);
+    squall::bind_training(m);
+}

@@ -1,0 +1,33 @@
+// Labels and sample weights of a block of rows, checked when read.
+#pragma once
+
+#include "arrays.hpp"
+
+namespace squall {
+
+template <class Loss>
+struct Samples {
+    std::span<const float> labels;
+    const float* weights;  // null: all ones
+
+    Samples(const Input& labels_, const Input& weights_, size_t rows)
+        : labels(vector<float>(labels_, "labels", rows)),
+          weights(optional_vector<float>(weights_, "weights", rows)) {}
+
+    struct Sample {
+        float label;
+        double weight;
+    };
+
+    Sample at(int64_t row) const {
+        const float label = labels[static_cast<size_t>(row)];
+        if (!Loss::valid(label)) [[unlikely]]
+            value_error("labels: row ", row, ": label is ", label, ", ", Loss::labels, " needed");
+        const float weight = weights ? weights[row] : 1.0f;
+        if (!(weight >= 0 && std::isfinite(weight))) [[unlikely]]
+            value_error("weights: row ", row, ": weight is ", weight, ", a finite number >= 0 needed");
+        return {label, weight};
+    }
+};
+
+}  // namespace squall

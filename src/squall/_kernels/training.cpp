@@ -1,0 +1,400 @@
+// Minibatch training of linear models: the fused loop on a table in this process's memory, and the same
+// gradient for rows pulled from a store.
+#include <atomic>
+#include <limits>
+
+#include "bindings.hpp"
+#include "localizer.hpp"
+#include "losses.hpp"
+#include "samples.hpp"
+#include "sparse.hpp"
+#include "table.hpp"
+
+namespace squall {
+namespace {
+
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+
+// What one minibatch adds up to, before any weight changes.
+struct Sums {
+    double loss = 0, weight = 0, intercept_gradient = 0;
+
+    // Adds a row's loss; returns the factor of the row in the gradient.
+    template <class Loss>
+    double add(double margin, typename Samples<Loss>::Sample sample) {
+        weight += sample.weight;
+        if (sample.weight == 0) return 0;  // whatever its loss, it has no part
+        const Term term = Loss::at(margin, sample.label);
+        loss += sample.weight * term.loss;
+        const double factor = sample.weight * term.slope;
+        intercept_gradient += factor;
+        return factor;
+    }
+};
+
+// Adds one sparse row, its features numbered by `local`, to loss and gradient.
+template <class Loss, bool has_values>
+void add_row(const int32_t* local, const float* values, int64_t n, const float* weights, double intercept,
+             typename Samples<Loss>::Sample sample, float* gradient, Sums& sums) {
+    const double margin = intercept + row_dot<has_values>(values, n, [&](int64_t k) { return weights[local[k]]; });
+    const auto factor = static_cast<float>(sums.add<Loss>(margin, sample));
+    for (int64_t k = 0; k < n; ++k) gradient[local[k]] += has_values ? factor * values[k] : factor;
+}
+
+// A minibatch's sum becomes its mean only at the end: from weights 0 every term is +-1/2, and what cancels
+// must cancel exactly, because AdaGrad turns a first gradient of any size into a full step.
+void divide(float* gradient, size_t n, Sums& sums, int64_t rows) {
+    const double inverse = rows > 0 ? 1.0 / static_cast<double>(rows) : 0;
+    const auto narrow = static_cast<float>(inverse);
+    for (size_t i = 0; i < n; ++i) gradient[i] *= narrow;
+    sums.intercept_gradient *= inverse;
+}
+
+// ----------------------------------------------------------------------------------------- pull and push
+
+nb::tuple localize(const Input& indices) {
+    const auto features = vector<int32_t>(indices, "indices");
+    Owned<int32_t> local(features.size());
+    Localizer localizer;
+    std::unique_ptr<int64_t[]> unique;
+    {
+        nb::gil_scoped_release release;
+        constexpr int64_t block = 256;  // so that the table grows with the features, not with the entries
+        const auto n = static_cast<int64_t>(features.size());
+        for (int64_t begin = 0; begin < n; begin += block) {
+            const int64_t count = std::min(block, n - begin);
+            const int64_t done = localizer.insert(features.data() + begin, count, int64_t{1} << 31,
+                                                  local.data.get() + begin, [](int32_t) {});
+            if (done != count)
+                index_error("indices: position ", begin + done, ": feature ",
+                            features[static_cast<size_t>(begin + done)], " is negative");
+        }
+        unique = std::make_unique_for_overwrite<int64_t[]>(localizer.size());
+        std::copy_n(localizer.keys(), localizer.size(), unique.get());
+    }
+    return nb::make_tuple(to_numpy(std::move(unique), {localizer.size()}), to_numpy(std::move(local)));
+}
+
+template <class Loss>
+nb::tuple csr_gradient(const Input& indptr, const Input& local, const Input& values, const Input& labels,
+                       const Input& weights, const Input& order, const Input& pulled, double intercept) {
+    const Csr csr(indptr, local, values, "local");
+    const Samples<Loss> samples(labels, weights, static_cast<size_t>(csr.rows()));
+    const RowOrder rows(order, csr.rows());
+    const auto coef = vector<float>(pulled, "pulled");
+    Owned<float> gradient(coef.size());
+    Sums sums;
+    {
+        nb::gil_scoped_release release;
+        std::fill_n(gradient.data.get(), gradient.size, 0.0f);
+        const auto limit = static_cast<int64_t>(coef.size());
+        const auto add = [&](auto has_values) {
+            for (int64_t i = 0; i < rows.size; ++i) {
+                const int64_t row = rows[i];
+                const auto [begin, size] = csr.row(row);
+                const int32_t* const numbers = csr.indices.data() + begin;
+                for (int64_t k = 0; k < size; ++k)
+                    if (numbers[k] < 0 || numbers[k] >= limit) [[unlikely]]
+                        index_error("local: row ", row, ", position ", k, ": ", numbers[k], " is not in [0, ", limit,
+                                    ")");
+                const float* const row_values = has_values ? csr.values + begin : nullptr;
+                add_row<Loss, has_values>(numbers, row_values, size, coef.data(), intercept, samples.at(row),
+                                          gradient.data.get(), sums);
+            }
+        };
+        csr.values ? add(std::true_type{}) : add(std::false_type{});
+        divide(gradient.data.get(), gradient.size, sums, rows.size);
+    }
+    return nb::make_tuple(to_numpy(std::move(gradient)), sums.intercept_gradient, sums.loss, sums.weight);
+}
+
+// ------------------------------------------------------------------------------------------ fused loops
+
+// Which minibatches of a block to visit, and the counters that tell other processes of them.
+struct Schedule {
+    RowOrder order;
+    int64_t batch_size, first_batch, n_batches;
+    int64_t *step, *progress;
+
+    Schedule(const Input& order_, int64_t n_rows, int64_t batch_size_, int64_t first_batch_, int64_t n_batches_,
+             const Buffer& step_, const Buffer& progress_)
+        : order(order_, n_rows),
+          batch_size(batch_size_),
+          first_batch(first_batch_),
+          n_batches(n_batches_),
+          step(counter(step_, "step")),
+          progress(progress_.is_valid() ? counter(progress_, "progress") : nullptr) {
+        if (batch_size < 1) value_error("batch_size: is ", batch_size, ", a number >= 1 needed");
+        const int64_t total = order.size / batch_size + (order.size % batch_size != 0);
+        if (first_batch < 0 || n_batches < 0 || first_batch > total || n_batches > total - first_batch)
+            value_error("first_batch, n_batches: ", first_batch, ", ", n_batches, " are not within the ", total,
+                        " minibatches of ", order.size, " rows");
+    }
+
+    int64_t begin(int64_t batch) const { return batch * batch_size; }
+    int64_t rows(int64_t batch) const { return std::min(batch_size, order.size - begin(batch)); }
+
+    int64_t current_step() const {
+        return std::atomic_ref<int64_t>(*step).load(std::memory_order_relaxed);
+    }
+    // Release: whoever sees the count sees the weights of the minibatches it counts.
+    void finish_batch() const {
+        std::atomic_ref<int64_t>(*step).fetch_add(1, std::memory_order_relaxed);
+        if (progress) std::atomic_ref<int64_t>(*progress).fetch_add(1, std::memory_order_release);
+    }
+};
+
+struct Outcome {
+    double loss = 0, weight = 0;
+    int64_t rows = 0;
+
+    // Adds a minibatch unless it diverged; then the run ends before that minibatch is applied.
+    bool add(const Sums& sums, int64_t n) {
+        if (!std::isfinite(sums.loss)) {
+            loss = nan;
+            return false;
+        }
+        loss += sums.loss;
+        weight += sums.weight;
+        rows += n;
+        return true;
+    }
+
+    nb::tuple to_python() const { return nb::make_tuple(loss, weight, rows); }
+};
+
+// The intercept is the table's last row.
+template <class Table>
+double pull_intercept(const Table& table, bool fit_intercept, int64_t step) {
+    if (!fit_intercept) return 0;
+    const int64_t row = table.rows() - 1;
+    table.catch_up(row, step);
+    return load(*table.row(row));
+}
+
+template <class Table>
+void push_intercept(const Table& table, bool fit_intercept, double gradient, int64_t step) {
+    if (!fit_intercept) return;
+    const auto narrow = static_cast<float>(gradient);
+    table.step_rows([&](int64_t) { return table.rows() - 1; }, 1, &narrow, step);
+}
+
+template <class Loss, bool has_values, class Table>
+class SparseLoop {
+  public:
+    SparseLoop(const Csr& csr, const Samples<Loss>& samples, const Schedule& schedule,
+               const Table& table, bool fit_intercept)
+        : csr_(csr), samples_(samples), schedule_(schedule), table_(table), fit_intercept_(fit_intercept) {}
+
+    Outcome run() {
+        Outcome outcome;
+        for (int64_t b = schedule_.first_batch; b < schedule_.first_batch + schedule_.n_batches; ++b) {
+            const int64_t step = schedule_.current_step();
+            if constexpr (Table::is_lazy) check_step(step, 1);
+            find_rows(b);
+            number_features();
+            gather_weights(step);
+            const Sums sums = sum_gradient(step);
+            if (!outcome.add(sums, schedule_.rows(b))) break;
+            const int32_t* const features = localizer_.keys();
+            table_.step_rows([&](int64_t i) { return int64_t{features[i]}; },
+                             static_cast<int64_t>(localizer_.size()), gradient_.data(), step);
+            push_intercept(table_, fit_intercept_, sums.intercept_gradient, step);
+            schedule_.finish_batch();
+        }
+        return outcome;
+    }
+
+  private:
+    struct Row {
+        int64_t row, begin, size;
+    };
+
+    void find_rows(int64_t batch) {
+        rows_.clear();
+        int64_t entries = 0;
+        for (int64_t i = 0; i < schedule_.rows(batch); ++i) {
+            const int64_t row = schedule_.order[schedule_.begin(batch) + i];
+            const auto [begin, size] = csr_.row(row);
+            rows_.push_back({row, begin, size});
+            entries += size;
+        }
+        if (local_.size() < static_cast<size_t>(entries)) local_.resize(static_cast<size_t>(entries));
+    }
+
+    // Also starts loading the table's rows, so that they are near when they are read.
+    void number_features() {
+        localizer_.clear();
+        const int64_t n_features = table_.rows() - 1, stride = table_.stride();
+        const float* const cells = table_.row(0);
+        const auto prefetch_row = [=](int32_t feature) { __builtin_prefetch(cells + feature * stride, 1); };
+        int32_t* local = local_.data();
+        for (size_t i = 0; i < rows_.size(); ++i) {
+            const auto [row, begin, size] = rows_[i];
+            if (i + 2 < rows_.size()) prefetch_entries(rows_[i + 2]);
+            const int32_t* const features = csr_.indices.data() + begin;
+            const int64_t done = localizer_.insert(features, size, n_features, local, prefetch_row);
+            if (done != size) bad_index(row, done, features[done], n_features);
+            local += size;
+        }
+    }
+
+    void prefetch_entries(const Row& row) const {
+        constexpr int64_t line = 64 / sizeof(int32_t), most = 8 * line;
+        for (int64_t k = 0; k < std::min(row.size, most); k += line) {
+            __builtin_prefetch(csr_.indices.data() + row.begin + k);
+            if constexpr (has_values) __builtin_prefetch(csr_.values + row.begin + k);
+        }
+    }
+
+    void gather_weights(int64_t step) {
+        const size_t n = localizer_.size();
+        if (weights_.size() < n) weights_.resize(n);
+        gradient_.assign(n, 0.0f);
+        table_.pull(localizer_.keys(), static_cast<int64_t>(n), step, weights_.data());
+    }
+
+    Sums sum_gradient(int64_t step) {
+        Sums sums;
+        const double intercept = pull_intercept(table_, fit_intercept_, step);
+        const int32_t* local = local_.data();
+        for (const auto& [row, begin, size] : rows_) {
+            const float* const values = has_values ? csr_.values + begin : nullptr;
+            add_row<Loss, has_values>(local, values, size, weights_.data(), intercept, samples_.at(row),
+                                      gradient_.data(), sums);
+            local += size;
+        }
+        divide(gradient_.data(), gradient_.size(), sums, static_cast<int64_t>(rows_.size()));
+        return sums;
+    }
+
+    const Csr& csr_;
+    const Samples<Loss>& samples_;
+    const Schedule& schedule_;
+    const Table& table_;
+    const bool fit_intercept_;
+    Localizer localizer_;
+    std::vector<Row> rows_;
+    std::vector<int32_t> local_;
+    std::vector<float> weights_, gradient_;
+};
+
+template <class Loss>
+nb::tuple minibatches(const Input& indptr, const Input& indices, const Input& values, const Input& labels,
+                      const Input& weights, const Input& order, int64_t batch_size, int64_t first_batch,
+                      int64_t n_batches, const Buffer& table, int optimizer, double learning_rate, double l1,
+                      double l2, bool fit_intercept, const Buffer& step, const Buffer& progress) {
+    const Csr csr(indptr, indices, values);
+    const Samples<Loss> samples(labels, weights, static_cast<size_t>(csr.rows()));
+    const Schedule schedule(order, csr.rows(), batch_size, first_batch, n_batches, step, progress);
+    const int64_t n_features = matrix<float>(table, "table").rows - 1;
+    if (n_features < 0) value_error("table: has no row, n_features + 1 needed");
+    const TableSettings settings{optimizer, learning_rate, l1, l2, n_features};
+    return with_table(table, 1, settings, false, [&](const auto& full) {
+        using Full = std::remove_cvref_t<decltype(full)>;
+        Outcome outcome;
+        {
+            nb::gil_scoped_release release;
+            if (csr.values)
+                outcome = SparseLoop<Loss, true, Full>(csr, samples, schedule, full, fit_intercept).run();
+            else
+                outcome = SparseLoop<Loss, false, Full>(csr, samples, schedule, full, fit_intercept).run();
+        }
+        return outcome.to_python();
+    });
+}
+
+// ------------------------------------------------------------------------------------------- dense rows
+
+// In 16 partial sums, which the compiler keeps in vector registers. The order of additions is fixed.
+inline double dense_dot(const float* x, const float* w, int64_t n) {
+    constexpr int lanes = 16;
+    float sum[lanes] = {};
+    int64_t j = 0;
+    for (; j + lanes <= n; j += lanes)
+        for (int k = 0; k < lanes; ++k) sum[k] += x[j + k] * w[j + k];
+    double total = 0;
+    for (; j < n; ++j) total += static_cast<double>(x[j]) * static_cast<double>(w[j]);
+    for (int k = 0; k < lanes; ++k) total += static_cast<double>(sum[k]);
+    return total;
+}
+
+template <class Loss, class Table>
+Outcome dense_loop(Matrix<const float> X, const Samples<Loss>& samples, const Schedule& schedule,
+                   const Table& table, bool fit_intercept) {
+    Outcome outcome;
+    const int64_t d = X.columns;
+    std::vector<float> weights(static_cast<size_t>(d)), gradient(static_cast<size_t>(d));
+    for (int64_t b = schedule.first_batch; b < schedule.first_batch + schedule.n_batches; ++b) {
+        const int64_t step = schedule.current_step();
+        if constexpr (Table::is_lazy) check_step(step, 1);
+        for (int64_t j = 0; j < d; ++j) {
+            table.catch_up(j, step);
+            weights[static_cast<size_t>(j)] = load(*table.row(j));
+        }
+        std::fill(gradient.begin(), gradient.end(), 0.0f);
+        Sums sums;
+        const double intercept = pull_intercept(table, fit_intercept, step);
+        const int64_t begin = schedule.begin(b), rows = schedule.rows(b);
+        for (int64_t i = begin; i < begin + rows; ++i) {
+            const int64_t row = schedule.order[i];
+            const float* const x = X.row(row);
+            const double margin = intercept + dense_dot(x, weights.data(), d);
+            const auto factor = static_cast<float>(sums.add<Loss>(margin, samples.at(row)));
+            float* const g = gradient.data();
+            for (int64_t j = 0; j < d; ++j) g[j] += factor * x[j];
+        }
+        if (!outcome.add(sums, rows)) break;
+        divide(gradient.data(), gradient.size(), sums, rows);
+        table.step_rows([](int64_t j) { return j; }, d, gradient.data(), step);
+        push_intercept(table, fit_intercept, sums.intercept_gradient, step);
+        schedule.finish_batch();
+    }
+    return outcome;
+}
+
+template <class Loss>
+nb::tuple minibatches_dense(const Input& X, const Input& labels, const Input& weights, const Input& order,
+                            int64_t batch_size, int64_t first_batch, int64_t n_batches, const Buffer& table,
+                            int optimizer, double learning_rate, double l1, double l2, bool fit_intercept,
+                            const Buffer& step, const Buffer& progress) {
+    const auto rows = matrix<float>(X, "X");
+    const Samples<Loss> samples(labels, weights, static_cast<size_t>(rows.rows));
+    const Schedule schedule(order, rows.rows, batch_size, first_batch, n_batches, step, progress);
+    const int64_t table_rows = matrix<float>(table, "table").rows;
+    if (table_rows != rows.columns + 1)
+        value_error("table: has ", table_rows, " rows, ", rows.columns + 1, " (columns of X + 1) needed");
+    const TableSettings settings{optimizer, learning_rate, l1, l2, rows.columns};
+    return with_table(table, 1, settings, true, [&](const auto& full) {
+        Outcome outcome;
+        {
+            nb::gil_scoped_release release;
+            outcome = dense_loop<Loss>(rows, samples, schedule, full, fit_intercept);
+        }
+        return outcome.to_python();
+    });
+}
+
+}  // namespace
+
+void bind_training(nb::module_& m) {
+    m.def("localize", &localize, nb::arg("indices").noconvert());
+    m.def("csr_logistic_gradient", &csr_gradient<Logistic>, nb::arg("indptr").noconvert(),
+          nb::arg("local").noconvert(), nb::arg("values").noconvert().none(), nb::arg("labels").noconvert(),
+          nb::arg("weights").noconvert().none(), nb::arg("order").noconvert().none(),
+          nb::arg("pulled").noconvert(), nb::arg("intercept"));
+    m.def("logistic_minibatches", &minibatches<Logistic>, nb::arg("indptr").noconvert(),
+          nb::arg("indices").noconvert(), nb::arg("values").noconvert().none(), nb::arg("labels").noconvert(),
+          nb::arg("weights").noconvert().none(), nb::arg("order").noconvert().none(), nb::arg("batch_size"),
+          nb::arg("first_batch"), nb::arg("n_batches"), nb::arg("table").noconvert(), nb::arg("optimizer"),
+          nb::arg("learning_rate"), nb::arg("l1"), nb::arg("l2"), nb::arg("fit_intercept"),
+          nb::arg("step").noconvert(), nb::arg("progress").noconvert().none());
+    m.def("logistic_minibatches_dense", &minibatches_dense<Logistic>, nb::arg("X").noconvert(),
+          nb::arg("labels").noconvert(), nb::arg("weights").noconvert().none(),
+          nb::arg("order").noconvert().none(), nb::arg("batch_size"), nb::arg("first_batch"),
+          nb::arg("n_batches"), nb::arg("table").noconvert(), nb::arg("optimizer"), nb::arg("learning_rate"),
+          nb::arg("l1"), nb::arg("l2"), nb::arg("fit_intercept"), nb::arg("step").noconvert(),
+          nb::arg("progress").noconvert().none());
+}
+
+}  // namespace squall

@@ -1,0 +1,159 @@
+"""Commands and their options; what they do is in a module for each, loaded when called."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from squall import __version__
+from squall.errors import SquallError
+
+app = typer.Typer(
+    name="squall",
+    help="Train machine-learning models on short-lived functions.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+train_app = typer.Typer(help="Train a model on a file and save it.", no_args_is_help=True)
+app.add_typer(train_app, name="train")
+
+Workers = Annotated[str, typer.Option(help="Number of functions that train, or [bold]auto[/bold].")]
+Memory = Annotated[str, typer.Option(help='Memory of each function, such as "1769MB".')]
+Storage = Annotated[
+    str | None, typer.Option(help="Object store for partitions: a folder or URL. Default: the user's cache.")
+]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the split and of the shuffles.")]
+Label = Annotated[str, typer.Option(help="Name of the label column (its number with --no-header).")]
+Categorical = Annotated[
+    list[str] | None, typer.Option(help="Read this column as text, whatever it holds; may be repeated.")
+]
+Delimiter = Annotated[str, typer.Option(help=r"Field separator; \t for tabs.")]
+Header = Annotated[bool, typer.Option(help="Whether the first line names the columns.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"squall {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Train machine-learning models on short-lived functions."""
+
+
+@app.command()
+def demo(
+    workers: Annotated[int, typer.Option(min=1, help="Number of functions that train.")] = 2,
+    epochs: Annotated[int, typer.Option(min=1, help="How often each row is visited.")] = 10,
+    out: Annotated[Path, typer.Option(help="Where to save the model.")] = Path("census.squall"),
+    storage: Storage = None,
+    seed: Seed = 0,
+) -> None:
+    """Train logistic regression on census data with local functions, and show the bill."""
+    from squall.cli.demo import run_demo
+
+    run_demo(workers=workers, epochs=epochs, out=out, storage=storage, seed=seed)
+
+
+@train_app.command("logistic")
+def train_logistic(
+    data: Annotated[Path, typer.Argument(help="A CSV file, plain or compressed.")],
+    label: Label,
+    out: Annotated[Path, typer.Option(help="Where to save the model.")] = Path("model.squall"),
+    workers: Workers = "auto",
+    memory: Memory = "1769MB",
+    epochs: Annotated[int, typer.Option(help="How often each row is visited.")] = 5,
+    batch_size: Annotated[str, typer.Option(help="Rows of a minibatch, or [bold]auto[/bold].")] = "auto",
+    learning_rate: Annotated[str, typer.Option(help="A number, or [bold]auto[/bold].")] = "auto",
+    optimizer: Annotated[str, typer.Option(help="adagrad or sgd.")] = "adagrad",
+    l1: Annotated[float, typer.Option(help="Weight of the L1 penalty.")] = 0.0,
+    l2: Annotated[float, typer.Option(help="Weight of the L2 penalty.")] = 0.0,
+    n_features: Annotated[int, typer.Option(help="Slots for hashed text columns.")] = 2**18,
+    test: Annotated[float, typer.Option(help="Share of rows held out to measure quality; 0 for none.")] = 0.2,
+    deadline: Annotated[str | None, typer.Option(help='Longest time, such as "10min".')] = None,
+    budget: Annotated[str | None, typer.Option(help='Most it may cost, such as "$0.25".')] = None,
+    prices: Annotated[str | None, typer.Option(help="A price list by name, or a file.")] = None,
+    categorical: Categorical = None,
+    delimiter: Delimiter = ",",
+    header: Header = True,
+    storage: Storage = None,
+    seed: Seed = 0,
+) -> None:
+    """Train logistic regression for two classes; numbers are scaled, text is hashed."""
+    from squall.cli.train import TrainOptions
+    from squall.cli.train import train_logistic as run_train
+
+    run_train(
+        TrainOptions(
+            data=data,
+            label=label,
+            out=out,
+            workers=workers,
+            memory=memory,
+            epochs=epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            optimizer=optimizer,
+            l1=l1,
+            l2=l2,
+            n_features=n_features,
+            test=test,
+            deadline=deadline,
+            budget=budget,
+            prices=prices,
+            categorical=tuple(categorical or ()),
+            delimiter=delimiter,
+            header=header,
+            storage=storage,
+            seed=seed,
+        )
+    )
+
+
+@app.command()
+def predict(
+    model: Annotated[Path, typer.Argument(help="A file that squall train or squall.save wrote.")],
+    data: Annotated[
+        Path, typer.Argument(help="A CSV file with the columns of training, with or without a label.")
+    ],
+    out: Annotated[Path | None, typer.Option(help="CSV file to write; default: standard output.")] = None,
+    delimiter: Delimiter = ",",
+    header: Header = True,
+    storage: Storage = None,
+) -> None:
+    """Predict the label, and its probability, of every row of a file."""
+    from squall.cli.predict import run_predict
+
+    run_predict(model, data, out=out, delimiter=delimiter, header=header, storage=storage)
+
+
+@app.command()
+def doctor(storage: Storage = None) -> None:
+    """Check the installation and this machine, and say how to mend what is missing."""
+    from squall.cli.doctor import run_doctor
+
+    raise typer.Exit(run_doctor(storage))
+
+
+def run() -> None:
+    """Run the command line; Squall's own errors become one clear message and exit code 1."""
+    try:
+        app()
+    except SquallError as error:
+        from squall.cli.show import print_error
+
+        print_error(error)
+        sys.exit(1)
+    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+        sys.stderr.close()
+        sys.exit(0)

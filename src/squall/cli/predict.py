@@ -1,0 +1,59 @@
+"""``squall predict``: a saved model and a file in, a prediction for each row out."""
+
+from __future__ import annotations
+
+import csv
+import os
+import sys
+from pathlib import Path
+from typing import Any, TextIO
+
+import squall
+from squall.cli.show import console
+from squall.data.dataset import Dataset
+from squall.errors import SquallError
+
+
+def run_predict(
+    model_path: Path, data_path: Path, *, out: Path | None, delimiter: str, header: bool, storage: str | None
+) -> None:
+    """Write one line a row: the label, and the probability of the second class."""
+    model = squall.load(model_path)
+    columns = (model.steps[0][1] if isinstance(model, squall.Pipeline) else model).columns_in_
+    data = squall.read_csv(
+        data_path,
+        header=header,
+        delimiter=delimiter.replace("\\t", "\t"),
+        categorical=tuple(c.name for c in columns if c.kind == "categorical"),
+        storage=storage,
+    )
+    if out is None:
+        _write(sys.stdout, model, data)
+        return
+    target = out.expanduser()
+    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        with partial.open("w", newline="", encoding="utf-8") as file:
+            _write(file, model, data)
+        partial.replace(target)
+    except OSError as error:
+        raise SquallError(
+            f"predictions cannot be written: {error.strerror or error}",
+            where=str(target),
+            fix="choose a folder that exists, can be written to and has space",
+        ) from error
+    finally:
+        partial.unlink(missing_ok=True)
+    console.print(f"{data.n_rows:,} predictions written to {target}", markup=False)
+
+
+def _write(file: TextIO, model: Any, data: Dataset) -> None:
+    writer = csv.writer(file, lineterminator="\n")
+    classes = model.classes_
+    writer.writerow(["prediction", f"probability of {classes[1]}"])
+    probabilities = model.predict_proba(data)[:, 1]
+    labels = classes[(probabilities > 0.5).astype(int)]
+    writer.writerows(
+        (label, f"{probability:.6g}")
+        for label, probability in zip(labels.tolist(), probabilities.tolist(), strict=True)
+    )

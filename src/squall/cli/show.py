@@ -1,0 +1,96 @@
+"""What jobs look like in a terminal: a table that grows by an epoch a line, and the bill."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from squall.driver.job import Job
+from squall.errors import SquallError
+from squall.estimators.progress import progress_line
+from squall.records import Bill, HistoryRecord
+from squall.units import format_count, format_duration, format_money
+
+console = Console(highlight=False)
+errors = Console(stderr=True, highlight=False)
+
+_REFRESH_S = 0.1
+
+
+def print_error(error: SquallError) -> None:
+    """One message: what, where, and the fix."""
+    errors.print(Text.assemble(("error: ", "bold red"), str(error)), soft_wrap=True)
+
+
+def follow(job: Job[Any], heading: str) -> Any:
+    """Wait for a job, showing each epoch as it ends; returns the fitted model."""
+    if not console.is_terminal:
+        model = job.wait()
+        console.print(_epochs(heading, job.history))
+        return model
+    with Live(console=console, refresh_per_second=10, transient=False) as live:
+        while not job.done():
+            try:
+                job.wait(_REFRESH_S)
+            except TimeoutError:
+                live.update(Group(_epochs(heading, job.history), Text(progress_line(job.status()), "dim")))
+            except KeyboardInterrupt:
+                live.update(Text("stopping, the model is kept; Ctrl-C again to end at once", "yellow"))
+                job.stop("interrupted")
+        model = job.wait()
+        live.update(_epochs(heading, job.history))
+    return model
+
+
+def _plain_table(title: str) -> Table:
+    return Table(
+        title=title, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False
+    )
+
+
+def _epochs(heading: str, history: Sequence[HistoryRecord]) -> Table:
+    table = Table(title=heading, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for name in ("epoch", "loss", "held-out loss", "rows/s", "workers", "time", "cost"):
+        table.add_column(name, justify="right", header_style="dim")
+    before = 0.0
+    for record in history:
+        seconds = max(record.time_s - before, 1e-9)
+        table.add_row(
+            str(record.epoch),
+            f"{record.loss:.4f}",
+            "" if record.validation_loss is None else f"{record.validation_loss:.4f}",
+            format_count(record.rows / seconds),
+            str(record.workers),
+            format_duration(record.time_s),
+            format_money(record.cost_usd),
+        )
+        before = record.time_s
+    return table
+
+
+def print_metrics(title: str, metrics: dict[str, str]) -> None:
+    """Named values, one a line."""
+    table = _plain_table(title)
+    for name, value in metrics.items():
+        table.add_row(name, Text(value, "bold"))
+    console.print(table)
+
+
+def print_bill(bill: Bill, *, local: bool) -> None:
+    """The bill by item."""
+    verb = "would have cost" if local else "cost"
+    table = _plain_table(f"The bill: what this run {verb} at {escape(bill.price_list)}")
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_row(f"functions ({bill.gb_seconds:.2f} GB-s)", format_money(bill.compute_usd))
+    table.add_row(f"requests ({bill.invocations} invocations)", format_money(bill.requests_usd))
+    table.add_row("parameter store", format_money(bill.store_usd))
+    table.add_row("object store requests", format_money(bill.objects_usd))
+    table.add_row(Text("total", "bold"), Text(format_money(bill.total_usd), "bold"))
+    console.print(table)

@@ -1,0 +1,146 @@
+"""``squall train logistic``: a file in, a saved model, its quality and the bill out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import squall
+from squall.cli.quality import held_out_quality
+from squall.cli.show import console, follow, print_bill, print_metrics
+from squall.config import DEFAULT_PRICES, Problems
+from squall.data.dataset import Dataset
+from squall.errors import SquallError
+
+T = TypeVar("T")
+N = TypeVar("N", int, float)
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """Options of the command, as typed."""
+
+    data: Path
+    label: str
+    out: Path
+    workers: str
+    memory: str
+    epochs: int
+    batch_size: str
+    learning_rate: str
+    optimizer: str
+    l1: float
+    l2: float
+    n_features: int
+    test: float
+    deadline: str | None
+    budget: str | None
+    prices: str | None
+    categorical: tuple[str, ...]
+    delimiter: str
+    header: bool
+    storage: str | None
+    seed: int
+
+
+def train_logistic(options: TrainOptions) -> None:
+    """Check the settings, read, train, measure, save."""
+    run, model = _settings(options)
+    _check_out(options.out)
+    data = squall.read_csv(
+        options.data,
+        label=options.label,
+        header=options.header,
+        delimiter=options.delimiter.replace("\\t", "\t"),
+        categorical=options.categorical,
+        storage=options.storage,
+    )
+    console.print(f"{options.data}: {data.n_rows:,} rows, {len(data.columns)} columns and the label\n")
+    train, test = data.split(test=options.test, random_state=options.seed) if options.test else (data, None)
+    pipeline = _pipeline(data, model, options.n_features)
+    job = squall.submit(pipeline, train, validation=test, run=run)
+    workers = run.resolve_workers(train.n_rows)
+    fitted = follow(job, f"logistic regression on {workers} local function{'s' if workers > 1 else ''}")
+    saved = squall.save(fitted, options.out)
+    console.print()
+    if test is not None:
+        print_metrics(f"On {test.n_rows:,} held-out rows", held_out_quality(fitted, test))
+        console.print()
+    print_bill(fitted.bill_, local=True)
+    if fitted.stopped_ != "epochs":
+        console.print(f"\ntraining ended early by: {fitted.stopped_}")
+    console.print(f"\nsaved to {saved}", markup=False)
+
+
+def _settings(options: TrainOptions) -> tuple[squall.Run, squall.LogisticRegression]:
+    problems = Problems("squall train logistic")
+    workers = _parsed(problems, "--workers", options.workers, int)
+    batch_size = _parsed(problems, "--batch-size", options.batch_size, int)
+    learning_rate = _parsed(problems, "--learning-rate", options.learning_rate, float)
+    if not 0.0 <= options.test < 1.0:
+        problems.add(f"--test {options.test:g} must be at least 0 and below 1")
+    model = squall.LogisticRegression(
+        epochs=options.epochs,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        optimizer=options.optimizer,
+        l1=options.l1,
+        l2=options.l2,
+    )
+    _collect(problems, model._check_settings)
+    run = _collect(
+        problems,
+        lambda: squall.Run(
+            workers=workers,
+            memory=options.memory,
+            storage=options.storage,
+            deadline=options.deadline,
+            budget=options.budget,
+            prices=options.prices or DEFAULT_PRICES,
+            random_state=options.seed,
+        ),
+    )
+    problems.raise_if_any()
+    assert run is not None
+    return run, model
+
+
+def _collect(problems: Problems, check: Callable[[], T]) -> T | None:
+    try:
+        return check()
+    except SquallError as error:
+        problems.add(error.what)
+        return None
+
+
+def _parsed(problems: Problems, name: str, text: str, kind: Callable[[str], N]) -> N | str:
+    if text == "auto":
+        return text
+    try:
+        return kind(text)
+    except ValueError:
+        noun = "an integer" if kind is int else "a number"
+        problems.add(f'{name} {text!r} must be {noun} or "auto"')
+        return "auto"
+
+
+def _check_out(out: Path) -> None:
+    folder = out.expanduser().parent
+    if not folder.is_dir():
+        raise SquallError(
+            f"the folder {folder} does not exist, so the model could not be saved",
+            where="--out",
+            fix="create the folder, or choose another",
+        )
+
+
+def _pipeline(data: Dataset, model: squall.LogisticRegression, n_features: int) -> squall.Pipeline:
+    kinds = {c.kind for c in data.columns}
+    steps: list[object] = []
+    if kinds & {"int64", "float64"}:
+        steps.append(squall.MinMaxScaler())
+    if "categorical" in kinds:
+        steps.append(squall.FeatureHasher(n_features=n_features))
+    return squall.make_pipeline(*steps, model)

@@ -1,0 +1,294 @@
+"""Settings of a run: where functions run, how many, what they may cost.
+
+A :class:`Run` is frozen and comparable.  Used as a context manager it sets the default for
+everything started inside (in this thread and in tasks that copy its context); passed as
+``run=`` it applies to one call.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+import re
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from squall.errors import SettingError
+from squall.registry import BACKENDS
+from squall.units import parse_duration, parse_money, parse_size
+
+SMALL_DATA_ROWS = 50_000
+"""Below this many rows ``workers="auto"`` means one, so that a fit is deterministic."""
+
+DEFAULT_PRICES = "aws-lambda-us-east-1"
+
+
+class Problems:
+    """Collects everything that is wrong, so that it is reported at once."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._found: list[str] = []
+
+    def add(self, problem: str) -> None:
+        """Note one problem."""
+        self._found.append(problem)
+
+    def check(self, parse: Callable[[Any], Any], name: str, value: Any) -> Any:
+        """``parse(value)``, or None after noting the error that it raised."""
+        try:
+            return parse(value)
+        except SettingError as error:
+            self.add(f"{name}: {error.what}; {error.fix}" if error.fix else f"{name}: {error.what}")
+            return None
+
+    def choice(self, name: str, value: Any, choices: Iterable[str]) -> None:
+        """Note it if ``value`` is not one of ``choices``."""
+        allowed = list(choices)
+        if value in allowed:
+            return
+        self.add(
+            f"{name}={value!r} is unknown; choose from {', '.join(allowed)}" + did_you_mean(value, allowed)
+        )
+
+    def integer(self, name: str, value: Any, low: int) -> None:
+        """Note it if ``value`` is not an integer of at least ``low``."""
+        if not is_integer(value) or value < low:
+            self.add(f"{name}={value!r} must be an integer of at least {low}")
+
+    def number(self, name: str, value: Any, *, above: float | None = None, low: float | None = None) -> None:
+        """Note it if ``value`` is not a finite number above / of at least the bound."""
+        bound = f"above {above:g}" if above is not None else f"of at least {low:g}"
+        if (
+            not is_number(value)
+            or (above is not None and value <= above)
+            or (low is not None and value < low)
+        ):
+            self.add(f"{name}={value!r} must be a finite number {bound}")
+
+    def raise_if_any(self) -> None:
+        """Raise one SettingError that lists all of them."""
+        if len(self._found) == 1:
+            raise SettingError(self._found[0], where=self._where)
+        if self._found:
+            listed = "".join(f"\n  - {problem}" for problem in self._found)
+            raise SettingError(f"{len(self._found)} settings are wrong:{listed}", where=self._where)
+
+
+def is_integer(value: Any) -> bool:
+    """An integer of Python or NumPy, and not a bool."""
+    return hasattr(value, "__index__") and not isinstance(value, bool)
+
+
+def is_number(value: Any) -> bool:
+    """A finite real number of Python or NumPy, and not a bool."""
+    return hasattr(value, "__float__") and not isinstance(value, bool) and abs(float(value)) < float("inf")
+
+
+def did_you_mean(word: Any, known: Iterable[str]) -> str:
+    """``' (did you mean "x"?)'`` if a known word is close, else nothing."""
+    close = difflib.get_close_matches(str(word), list(known), n=1)
+    return f' (did you mean "{close[0]}"?)' if close else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalBackend:
+    """Functions as processes of this machine.
+
+    Parameters
+    ----------
+    concurrency : int, optional
+        How many functions may run at the same time; more wait their turn.  Default: no limit.
+    lifetime : str or float, default "900s"
+        How long one function may live, such as ``"30s"``.  A worker hands its place over to a
+        successor before that.
+    """
+
+    concurrency: int | None = None
+    lifetime: str | float = "900s"
+
+    name = "local"
+
+    def __post_init__(self) -> None:
+        problems = Problems("LocalBackend")
+        if self.concurrency is not None:
+            problems.integer("concurrency", self.concurrency, 1)
+        lifetime = problems.check(parse_duration, "lifetime", self.lifetime)
+        if lifetime is not None and lifetime < 1.0:
+            problems.add(
+                f"lifetime={self.lifetime!r} is below 1s, too short for a function to start and work"
+            )
+        problems.raise_if_any()
+
+    @property
+    def lifetime_s(self) -> float:
+        """Lifetime in seconds."""
+        return parse_duration(self.lifetime)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """Where and with what a job runs.
+
+    Parameters
+    ----------
+    backend : str or backend object, default "local"
+        Where functions run: a name, or an object such as :class:`LocalBackend`.
+    workers : int or "auto", default "auto"
+        Number of functions that train.  ``"auto"``: one below 50,000 rows (then a fit is
+        deterministic), else one for each core of this machine.
+    memory : str, default "1769MB"
+        Memory of each function (on AWS Lambda, 1,769 MB come with one CPU).
+    storage : str or path, optional
+        Object store for partitions: a folder or URL.  Default: a folder in the user's cache.
+    deadline : str or float, optional
+        Longest time for a job, such as ``"10min"``; it stops then and keeps the model.
+    budget : str or float, optional
+        Most that a job may cost, such as ``"$0.25"``; locally, what it *would* cost.
+    prices : str or path, default "aws-lambda-us-east-1"
+        A price list by name, or the path of a file of one's own.
+    random_state : int, default 0
+        Seed of shuffles and initial values.
+
+    Raises
+    ------
+    SettingError
+        Naming everything that is wrong.
+
+    Examples
+    --------
+    >>> import squall
+    >>> run = squall.Run(workers=2, deadline="10min", budget="$0.25")
+    >>> run.replace(workers=4).workers
+    4
+    """
+
+    backend: str | LocalBackend = "local"
+    workers: int | str = "auto"
+    memory: str | int = "1769MB"
+    storage: str | os.PathLike[str] | None = None
+    deadline: str | float | None = None
+    budget: str | float | None = None
+    prices: str | os.PathLike[str] = DEFAULT_PRICES
+    random_state: int = 0
+
+    def __post_init__(self) -> None:
+        problems = Problems("Run")
+        if isinstance(self.backend, str):
+            problems.choice("backend", self.backend, BACKENDS.names())
+        elif getattr(self.backend, "name", None) not in BACKENDS.names():
+            problems.add(
+                f"backend={self.backend!r} is neither a name nor a backend object such as LocalBackend()"
+            )
+        if self.workers != "auto":
+            problems.integer("workers", self.workers, 1)
+        size = problems.check(parse_size, "memory", self.memory)
+        if size is not None and size < 128 << 20:
+            problems.add(f"memory={self.memory!r} is below 128MB, the least that a function can have")
+        if self.storage is not None and not isinstance(self.storage, (str, os.PathLike)):
+            problems.add(f"storage={self.storage!r} must be a path or a URL")
+        if self.deadline is not None:
+            problems.check(parse_duration, "deadline", self.deadline)
+        if self.budget is not None:
+            problems.check(parse_money, "budget", self.budget)
+        if not isinstance(self.prices, (str, os.PathLike)):
+            problems.add(f"prices={self.prices!r} must be the name of a price list or a path")
+        problems.integer("random_state", self.random_state, 0)
+        problems.raise_if_any()
+
+    def replace(self, **changes: Any) -> Run:
+        """A copy with some settings changed."""
+        known = [f.name for f in dataclasses.fields(self)]
+        problems = Problems("Run.replace")
+        for name in changes:
+            problems.choice("setting", name, known)
+        problems.raise_if_any()
+        return dataclasses.replace(self, **changes)
+
+    def __repr__(self) -> str:
+        shown = []
+        for f in dataclasses.fields(self):
+            value = getattr(self, f.name)
+            if value != f.default:
+                shown.append(f"{f.name}={_mask_secrets(value) if f.name == 'storage' else repr(value)}")
+        return f"Run({', '.join(shown)})"
+
+    def resolve_workers(self, rows: int) -> int:
+        """Number of workers for a data set of ``rows`` rows."""
+        if self.workers != "auto":
+            return int(self.workers)
+        return 1 if rows < SMALL_DATA_ROWS else available_cores()
+
+    def resolve_backend(self) -> LocalBackend:
+        """The backend object."""
+        return LocalBackend() if isinstance(self.backend, str) else self.backend
+
+    @property
+    def memory_mb(self) -> int:
+        """Memory of a function in MB (2**20 bytes), rounded up."""
+        return -(-parse_size(self.memory) // (1 << 20))
+
+    @property
+    def deadline_s(self) -> float | None:
+        """Deadline in seconds, if there is one."""
+        return None if self.deadline is None else parse_duration(self.deadline)
+
+    @property
+    def budget_usd(self) -> float | None:
+        """Budget in dollars, if there is one."""
+        return None if self.budget is None else parse_money(self.budget)
+
+    def __enter__(self) -> Self:
+        _scopes.set((*_scopes.get(), Scope(self, ExitStack())))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        *outer, scope = _scopes.get()
+        _scopes.set(tuple(outer))
+        scope.resources.close()
+
+
+@dataclass(frozen=True, eq=False)
+class Scope:
+    """An entered ``with Run(...)``; what it owns is given back at its end."""
+
+    run: Run
+    resources: ExitStack
+
+
+_scopes: ContextVar[tuple[Scope, ...]] = ContextVar("squall_scopes", default=())
+
+
+def current_scope() -> Scope | None:
+    """The innermost ``with Run(...)`` around the caller, if any."""
+    scopes = _scopes.get()
+    return scopes[-1] if scopes else None
+
+
+def current_run() -> Run:
+    """The run of the innermost ``with Run(...)``, or the defaults."""
+    scope = current_scope()
+    return Run() if scope is None else scope.run
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _mask_secrets(storage: str | os.PathLike[str]) -> str:
+    text = storage if isinstance(storage, str) else str(Path(storage))
+    text = re.sub(r"//[^/@]*@", "//***@", text)
+    return repr(
+        re.sub(r"(?i)([?&][^=&]*(?:key|secret|token|password|signature)[^=&]*=)[^&]*", r"\1***", text)
+    )

@@ -1,0 +1,112 @@
+"""Bytes of a local file, decompressed on the way; the compression is known by its first bytes."""
+
+from __future__ import annotations
+
+import bz2
+import difflib
+import gzip
+import hashlib
+import lzma
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from squall.errors import DataError
+
+_OPENERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
+_UNREADABLE = {
+    b"\x28\xb5\x2f\xfd": "is compressed with zstandard",
+    b"PK\x03\x04": "is a zip archive",
+    b"PAR1": "is a Parquet file",
+    b"\xff\xfe": "is UTF-16 text",
+    b"\xfe\xff": "is UTF-16 text",
+}
+_DAMAGE = (EOFError, OSError, zlib.error, lzma.LZMAError)
+
+
+def checked_file(path: Path) -> Path:
+    """``path`` itself if it is a file.
+
+    Raises
+    ------
+    DataError
+        If it does not exist, or is a folder.
+    """
+    if path.is_dir():
+        raise DataError("this is a folder, not a file", where=str(path), fix="give the path of one file")
+    if not path.exists():
+        near = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*")], n=1)
+        raise DataError(
+            "there is no such file",
+            where=str(path),
+            fix=f"did you mean {near[0]!r}?"
+            if near
+            else "check the path; relative ones start from the working folder",
+        )
+    return path
+
+
+def file_digest(path: Path) -> str:
+    """BLAKE2b-128 of the file's bytes, in hexadecimal.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+    except OSError as error:
+        raise DataError(f"the file cannot be read: {error.strerror}", where=str(path)) from error
+
+
+def read_chunks(path: Path, size: int) -> Iterator[bytes]:
+    """The decompressed bytes in chunks of ``size``, the last one shorter.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read, is empty, of a kind that is not read, or compressed and
+        damaged or cut short.
+    """
+    opened = _open(path)
+    with opened as file:
+        while True:
+            try:
+                chunk = file.read(size)
+            except _DAMAGE as error:
+                raise DataError(
+                    f"the file is damaged or cut short: {error}",
+                    where=str(path),
+                    fix="download or compress it again; nothing of it was kept",
+                ) from error
+            if not chunk:
+                return
+            yield chunk
+
+
+def _open(path: Path) -> IO[bytes]:
+    try:
+        with path.open("rb") as file:
+            start = file.read(6)
+    except OSError as error:
+        raise DataError(f"the file cannot be read: {error.strerror}", where=str(path)) from error
+    if not start:
+        raise DataError("the file is empty", where=str(path), fix="check how it was written")
+    for magic, what in _UNREADABLE.items():
+        if start.startswith(magic):
+            raise DataError(
+                f"the file {what}",
+                where=str(path),
+                fix="convert it to UTF-8 text, plain or as .gz, .bz2, .xz",
+            )
+    opener = next((o for magic, o in _OPENERS.items() if start.startswith(magic)), Path.open)
+    opened: IO[bytes] = opener(path, "rb")
+    return opened
+
+
+def changed(path: str) -> DataError:
+    """The error for a file that is being written to."""
+    return DataError("the file changed while it was read", where=path, fix="read it once it is complete")

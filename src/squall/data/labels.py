@@ -1,0 +1,113 @@
+"""Labels to codes and back: one sorted label map for each data set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from squall.errors import DataError
+from squall.records import Int32
+
+MAX_CLASSES = 10_000
+
+Classes = npt.NDArray[Any]  # (n_classes,) sorted: numbers as numbers, strings as text
+
+
+def encode_labels(y: Any, n_rows: int, where: str = "y") -> tuple[Classes, Int32]:
+    """(sorted distinct labels, code of each row) of a NumPy array, list or pandas Series.
+
+    A column vector is flattened, as scikit-learn does.
+
+    Raises
+    ------
+    DataError
+        If the length is not ``n_rows``, a label is missing or not finite, labels are of
+        mixed or unusable types, or there are more than 10,000 different ones.
+    """
+    values = _one_dimension(y, where)
+    if len(values) != n_rows:
+        raise DataError(
+            f"X has {n_rows:,} rows and y has {len(values):,} labels: inconsistent numbers of samples",
+            where=where,
+            fix="give one label for each row",
+        )
+    _refuse_missing(y, values, where)
+    classes, codes = np.unique(_usable(values, where), return_inverse=True)
+    check_class_count(len(classes), where)
+    return classes, codes.astype(np.int32)
+
+
+def check_class_count(n: int, where: str) -> None:
+    """Refuse more distinct labels than classification can mean."""
+    if n > MAX_CLASSES:
+        raise DataError(
+            f"there are more than {MAX_CLASSES:,} different labels",
+            where=where,
+            fix="a label is a class; is this an identifier, or a quantity to put into classes first?",
+        )
+
+
+def sorted_classes(texts: list[str], numeric: bool, integer: bool) -> tuple[Classes, Int32]:
+    """(label map, class of each text) for distinct labels as they stand in a file.
+
+    Texts of one number (``1`` and ``01``) share a class.
+    """
+    values: list[Any] = list(texts)
+    if numeric:
+        values = [int(text) for text in texts] if integer else [float(text) for text in texts]
+    classes = np.array(sorted(set(values)))
+    code = {value: i for i, value in enumerate(classes.tolist())}
+    return classes, np.array([code[value] for value in values], dtype=np.int32)
+
+
+def _one_dimension(y: Any, where: str) -> npt.NDArray[Any]:
+    try:
+        values = np.asarray(y)
+    except ValueError as error:
+        raise DataError("labels are nested lists of different lengths", where=where) from error
+    if values.ndim == 2 and values.shape[1] == 1:
+        return values.ravel()
+    if values.ndim != 1:
+        raise DataError(
+            f"y should be a 1d array, got an array of shape {values.shape} instead",
+            where=where,
+            fix="give one label for each row",
+        )
+    return values
+
+
+def _refuse_missing(y: Any, values: npt.NDArray[Any], where: str) -> None:
+    if hasattr(y, "isna"):  # pandas knows all its sorts of missing values
+        missing = np.asarray(y.isna()).ravel()
+    elif values.dtype.kind == "f":
+        missing = ~np.isfinite(values)
+    elif values.dtype.kind == "O":
+        missing = np.array([v is None or (isinstance(v, float) and v != v) for v in values], dtype=bool)
+    else:
+        return
+    if missing.any():
+        row = int(missing.argmax())
+        raise DataError(
+            f"the label of row {row:,} is {values[row]}: Input y contains NaN, infinity or missing labels",
+            where=where,
+            fix="remove the rows without a label",
+        )
+
+
+def _usable(values: npt.NDArray[Any], where: str) -> npt.NDArray[Any]:
+    if values.dtype.kind in "biufUT":
+        return values
+    if values.dtype.kind == "S":
+        return values.astype(np.str_)
+    if values.dtype.kind == "O":
+        if all(isinstance(v, str) for v in values):
+            return values
+        if all(isinstance(v, int | float | np.number | np.bool_) for v in values):
+            return np.array(values.tolist())
+    raise DataError(
+        f"labels of type {values.dtype} (or of mixed types) cannot be classes",
+        where=where,
+        fix="give numbers, strings or booleans, all of one type",
+    )

@@ -1,0 +1,190 @@
+"""Choosing and joining rows of blocks: the one place that knows how each column is cut."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from squall._kernels import csr_take
+from squall.errors import DataError
+from squall.records import (
+    Block,
+    CategoricalColumn,
+    Column,
+    ColumnSpec,
+    CsrBlock,
+    DenseBlock,
+    DenseColumn,
+    Float32,
+    Int64,
+    NumericColumn,
+    RawBlock,
+    SparseColumn,
+)
+
+Rows = npt.NDArray[np.integer[Any]]
+
+
+def column_spec(name: str, column: Column) -> ColumnSpec:
+    """Name, kind and width of a column."""
+    if isinstance(column, NumericColumn):
+        return ColumnSpec(name, "int64" if column.values.dtype == np.int64 else "float64")
+    if isinstance(column, CategoricalColumn):
+        return ColumnSpec(name, "categorical")
+    if isinstance(column, DenseColumn):
+        return ColumnSpec(name, "dense", int(column.values.shape[1]))
+    return ColumnSpec(name, "sparse", column.width)
+
+
+def count_missing(column: Column) -> int:
+    """Number of missing values: code −1, or NaN."""
+    if isinstance(column, CategoricalColumn):
+        return int(np.count_nonzero(column.codes < 0))
+    if column.values is None or column.values.dtype.kind != "f":
+        return 0
+    return int(np.count_nonzero(np.isnan(column.values)))
+
+
+# ------------------------------------------------------------------------------- raw blocks
+
+
+def take_raw(block: RawBlock, rows: Rows) -> RawBlock:
+    """The given rows of a raw block, in that order (copied; dictionaries are shared)."""
+    return RawBlock(
+        len(rows),
+        {name: _take_column(column, rows) for name, column in block.columns.items()},
+        None if block.labels is None else block.labels[rows],
+        None if block.weights is None else block.weights[rows],
+    )
+
+
+def _take_column(column: Column, rows: Rows) -> Column:
+    if isinstance(column, CategoricalColumn):
+        return CategoricalColumn(column.codes[rows], column.offsets, column.data)
+    if isinstance(column, NumericColumn | DenseColumn):
+        chosen: Any = column.values[rows]  # of the same dtype, which the checker loses
+        return type(column)(chosen)
+    indptr, cells = _gather(column.indptr, rows)
+    values = None if column.values is None else column.values[cells]
+    return SparseColumn(indptr, column.indices[cells], values, column.width)
+
+
+def slice_raw(block: RawBlock, start: int, stop: int) -> RawBlock:
+    """Rows ``start`` … ``stop − 1`` of a raw block; views wherever the layout allows it."""
+    rows = slice(start, stop)
+    return RawBlock(
+        len(range(*rows.indices(block.n_rows))),
+        {name: _slice_column(column, rows) for name, column in block.columns.items()},
+        None if block.labels is None else block.labels[rows],
+        None if block.weights is None else block.weights[rows],
+    )
+
+
+def _slice_column(column: Column, rows: slice) -> Column:
+    # Kernels want contiguous memory; for rows of a C-ordered array this copies nothing.
+    if isinstance(column, CategoricalColumn):
+        return CategoricalColumn(np.ascontiguousarray(column.codes[rows]), column.offsets, column.data)
+    if isinstance(column, NumericColumn | DenseColumn):
+        chosen: Any = np.ascontiguousarray(column.values[rows])
+        return type(column)(chosen)
+    indptr, cells = _span(column.indptr, rows.start, rows.stop)
+    values = None if column.values is None else column.values[cells]
+    return SparseColumn(indptr, column.indices[cells], values, column.width)
+
+
+# -------------------------------------------------------------------------- training blocks
+
+
+def slice_training(block: Block, start: int, stop: int) -> Block:
+    """Rows ``start`` … ``stop − 1``: views, but for a small ``indptr`` that starts at 0."""
+    rows = slice(start, stop)
+    labels = block.labels[rows]
+    weights = None if block.weights is None else block.weights[rows]
+    if isinstance(block, DenseBlock):
+        return DenseBlock(block.features[rows], labels, weights)
+    indptr, cells = _span(block.indptr, start, stop)
+    values = None if block.values is None else block.values[cells]
+    return CsrBlock(indptr, block.indices[cells], values, labels, weights, block.n_features)
+
+
+def take_training(block: Block, rows: Rows) -> Block:
+    """The given rows, in that order (copied)."""
+    labels = block.labels[rows]
+    weights = None if block.weights is None else block.weights[rows]
+    if isinstance(block, DenseBlock):
+        return DenseBlock(block.features[rows], labels, weights)
+    taken = csr_take(block.indptr, block.indices, block.values, rows.astype(np.int64, copy=False))
+    return CsrBlock(*taken, labels, weights, block.n_features)
+
+
+def join_training(blocks: list[Block]) -> Block:
+    """All rows of one or more blocks of one kind and width, as one block.
+
+    Raises
+    ------
+    DataError
+        If their kinds or widths differ.
+    """
+    first = blocks[0]
+    if len(blocks) == 1:
+        return first
+    for block in blocks:
+        if type(block) is not type(first) or block.n_features != first.n_features:
+            raise DataError(
+                f"blocks of one data set differ: {type(first).__name__} of {first.n_features} columns, "
+                f"{type(block).__name__} of {block.n_features}",
+                fix="give every block the same transforms, fitted once",
+            )
+    labels = np.concatenate([b.labels for b in blocks])
+    weights = _join_optional([b.weights for b in blocks], [b.n_rows for b in blocks])
+    if isinstance(first, DenseBlock):
+        dense = [b.features for b in blocks if isinstance(b, DenseBlock)]
+        return DenseBlock(np.concatenate(dense), labels, weights)
+    sparse = [b for b in blocks if isinstance(b, CsrBlock)]
+    lengths = np.concatenate([np.diff(b.indptr) for b in sparse])
+    indices = np.concatenate([b.indices for b in sparse])
+    values = _join_optional([b.values for b in sparse], [len(b.indices) for b in sparse])
+    return CsrBlock(_indptr(lengths), indices, values, labels, weights, first.n_features)
+
+
+def training_row_bytes(block: Block) -> Int64:
+    """Stored bytes of each row: (n_rows,)."""
+    fixed = 4 + (0 if block.weights is None else 4)
+    if isinstance(block, DenseBlock):
+        return np.full(block.n_rows, fixed + 4 * block.n_features, dtype=np.int64)
+    cell = 4 if block.values is None else 8
+    return np.diff(block.indptr) * cell + (fixed + 8)
+
+
+def _join_optional(parts: list[Float32 | None], sizes: list[int]) -> Float32 | None:
+    """Concatenated, where None stands for ones; None if all are."""
+    if all(part is None for part in parts):
+        return None
+    ones = (np.ones(n, np.float32) if p is None else p for p, n in zip(parts, sizes, strict=True))
+    return np.concatenate(list(ones))
+
+
+# -------------------------------------------------------------------------------- CSR rows
+
+
+def _indptr(lengths: Int64) -> Int64:
+    indptr = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=indptr[1:])
+    return indptr
+
+
+def _span(indptr: Int64, start: int, stop: int) -> tuple[Int64, slice]:
+    """(indptr of rows start … stop − 1 from 0 on, where their cells lie)."""
+    own = indptr[start : stop + 1]
+    return own - own[0], slice(int(own[0]), int(own[-1]))
+
+
+def _gather(indptr: Int64, rows: Rows) -> tuple[Int64, Int64]:
+    """(indptr of the chosen rows, positions of their cells)."""
+    starts, lengths = indptr[:-1][rows], np.diff(indptr)[rows]
+    chosen = _indptr(lengths)
+    cells = np.repeat(starts - chosen[:-1], lengths)
+    cells += np.arange(chosen[-1], dtype=np.int64)
+    return chosen, cells

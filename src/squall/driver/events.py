@@ -1,0 +1,85 @@
+"""What can happen to a job (events), and what can be done about it (commands)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from squall.records import HeldOut, Outcome, Report
+
+# ------------------------------------------------------------------------------------ events
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Data and store are ready: training may begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """A worker's report has arrived."""
+
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An invocation has ended; ``minibatches`` is where its slot stands now."""
+
+    slot: int
+    attempt: int
+    outcome: Outcome
+    minibatches: int
+    logs: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """Held-out quality of the model as it was when epoch ``epoch`` was complete."""
+
+    epoch: int
+    held_out: HeldOut
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Someone wants the job to end now and keep its model."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+Event = Start | Reported | Ended | Evaluated | Stop | Tick
+
+# ---------------------------------------------------------------------------------- commands
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Invoke a worker for a slot."""
+
+    slot: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestStop:
+    """Raise the flag that workers poll."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluate:
+    """Take the model as it is now and measure it on held-out rows."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAll:
+    """End all invocations that still run."""
+
+
+Command = Launch | RequestStop | Evaluate | CancelAll

@@ -1,0 +1,124 @@
+"""What a job costs: milliseconds × memory × price, requests, the store and object operations.
+
+Pure arithmetic on dated price lists; locally it says what the run *would* cost there.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from importlib import resources
+from pathlib import Path
+
+import msgspec
+
+from squall.config import did_you_mean
+from squall.errors import SettingError
+from squall.records import Bill
+
+
+class PriceList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Prices in US dollars, as a provider published them on ``date``."""
+
+    name: str
+    date: str
+    source: str
+    gb_second: float  # of function memory; 1 GB = 2**30 bytes
+    request: float  # one invocation
+    object_get: float
+    object_put: float
+    store_hour: float  # the machine that would hold the parameter store
+    store_machine: str
+    granularity_s: float = 0.001  # billed time is rounded up to this
+
+    def __post_init__(self) -> None:
+        for field in ("gb_second", "request", "object_get", "object_put", "store_hour", "granularity_s"):
+            value = getattr(self, field)
+            if not math.isfinite(value) or value < 0 or (field == "granularity_s" and value == 0):
+                raise ValueError(f"{field}={value!r} is not a price")
+
+
+def load_prices(name_or_path: str | os.PathLike[str]) -> PriceList:
+    """A price list that comes with Squall, by name, or one's own file (JSON, same fields).
+
+    Raises
+    ------
+    SettingError
+        If there is none of that name, or the file is not a price list.
+    """
+    folder = resources.files("squall.driver") / "prices"
+    known = sorted(f.name.removesuffix(".json") for f in folder.iterdir() if f.name.endswith(".json"))
+    name = os.fspath(name_or_path)
+    if name in known:
+        data = (folder / f"{name}.json").read_bytes()
+    elif Path(name).is_file():
+        data = Path(name).read_bytes()
+    else:
+        raise SettingError(
+            f"prices={name!r} is neither a file nor a known price list{did_you_mean(name, known)}",
+            fix=f"choose from {', '.join(known)}, or give the path of a price file",
+        )
+    try:
+        return msgspec.json.decode(data, type=PriceList)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise SettingError(
+            f"not a price list: {error}",
+            where=name,
+            fix="write the fields that the lists in squall/driver/prices have",
+        ) from error
+
+
+class Ledger:
+    """Adds up what one job uses.
+
+    Parameters
+    ----------
+    prices : PriceList
+        What things cost.
+    memory_mb : int
+        Memory of each function.
+    now : float
+        Time at which the job (and so the store's machine) starts, in seconds.
+    """
+
+    def __init__(self, prices: PriceList, memory_mb: int, now: float) -> None:
+        self._prices, self._gb = prices, memory_mb / 1024
+        self._opened = now
+        self._running: dict[tuple[int, int], float] = {}
+        self._billed_s = 0.0
+        self._invocations = self._gets = self._puts = 0
+
+    def launch(self, key: tuple[int, int], now: float) -> None:
+        """An invocation (slot, attempt) has been sent."""
+        self._running[key] = now
+        self._invocations += 1
+
+    def end(self, key: tuple[int, int], billed_s: float) -> float:
+        """An invocation has ended; returns what it cost, in dollars."""
+        self._running.pop(key, None)
+        rounded = self._round(billed_s)
+        self._billed_s += rounded
+        return rounded * self._gb * self._prices.gb_second + self._prices.request
+
+    def objects(self, gets: int, puts: int) -> None:
+        """Requests to the object store."""
+        self._gets += gets
+        self._puts += puts
+
+    def bill(self, now: float) -> Bill:
+        """Everything so far; running invocations count up to ``now``."""
+        running = sum(self._round(now - started) for started in self._running.values())
+        gb_seconds = (self._billed_s + running) * self._gb
+        return Bill(
+            compute_usd=gb_seconds * self._prices.gb_second,
+            requests_usd=self._invocations * self._prices.request,
+            store_usd=max(0.0, now - self._opened) / 3600 * self._prices.store_hour,
+            objects_usd=self._gets * self._prices.object_get + self._puts * self._prices.object_put,
+            invocations=self._invocations,
+            gb_seconds=gb_seconds,
+            price_list=f"{self._prices.name} ({self._prices.date})",
+        )
+
+    def _round(self, seconds: float) -> float:
+        step = self._prices.granularity_s
+        return math.ceil(max(0.0, seconds) / step - 1e-9) * step

@@ -1,0 +1,228 @@
+"""The driver's loop: what happens becomes events, the machine's commands become deeds.
+
+One call of :meth:`JobLoop.run` is the whole life of a job on the client's side: prepare the
+data, open the store, launch workers, listen, and give everything back, whatever happened.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import uuid
+from contextlib import ExitStack
+from dataclasses import replace
+
+import msgspec
+
+from squall.data.objects import ObjectStore, default_storage
+from squall.driver import events
+from squall.driver.ledger import Ledger, load_prices
+from squall.driver.machine import JobMachine
+from squall.driver.session import Arrived, Session, open_session
+from squall.driver.spec import JobResult, JobSpec, Prepared, StoppedError
+from squall.log import get_logger
+from squall.protocols import Endpoint, Invocation
+from squall.records import Float32, HistoryRecord, JobStatus, Outcome, WorkerTask
+
+_log = get_logger(__name__)
+
+TICK_S = 0.05
+_END_S = 30.0
+
+
+class JobLoop:
+    """Drives one job; :meth:`run` belongs to one thread, the rest may be called from any.
+
+    Parameters
+    ----------
+    spec : JobSpec
+        The job.
+    """
+
+    def __init__(self, spec: JobSpec) -> None:
+        self.spec = spec
+        self.id = uuid.uuid4().hex[:12]
+        self._inbox: queue.SimpleQueue[events.Event | Arrived | BaseException] = queue.SimpleQueue()
+        self._began = time.monotonic()
+        self._stop_reason = ""
+        self._reports_seen = 0
+        self._invocations: dict[tuple[int, int], Invocation] = {}
+        self._logs: dict[tuple[int, int], str] = {}  # of those that have ended
+        self._lock = threading.Lock()  # the machine is read by other threads
+        self._machine = JobMachine(
+            spec.n_workers,
+            spec.epochs,
+            Ledger(load_prices(spec.run.prices), spec.run.memory_mb, 0.0),
+            evaluates=spec.evaluate is not None,
+            deadline_s=spec.run.deadline_s,
+            budget_usd=spec.run.budget_usd,
+            max_restarts=spec.max_restarts,
+        )
+
+    # ------------------------------------------------------------------- asked by other threads
+
+    def stop(self, reason: str) -> None:
+        """Ask for an orderly end that keeps the model."""
+        self._stop_reason = self._stop_reason or reason
+        self._inbox.put(events.Stop(reason))
+
+    def abort(self, error: BaseException) -> None:
+        """End at once: kill the workers, give everything back, raise ``error``."""
+        self._stop_reason = self._stop_reason or "aborted"
+        self._inbox.put(error)
+
+    def status(self) -> JobStatus:
+        """The job at this moment."""
+        with self._lock:
+            return self._machine.status(self._now())
+
+    def history(self) -> list[HistoryRecord]:
+        """Epochs so far."""
+        with self._lock:
+            return list(self._machine.history)
+
+    def logs(self) -> dict[tuple[int, int], str]:
+        """What each attempt has written so far, by (slot, attempt)."""
+        running = {key: invocation.logs() for key, invocation in list(self._invocations.items())}
+        return {**running, **self._logs}
+
+    def _now(self) -> float:
+        return time.monotonic() - self._began
+
+    # --------------------------------------------------------------------------- the job's life
+
+    def run(self) -> JobResult:
+        """Prepare, train, give everything back.
+
+        Raises
+        ------
+        SquallError
+            If the job failed, or was stopped before there was a model.
+        """
+        try:
+            with ExitStack() as resources:
+                return self._run(resources)
+        except BaseException as error:
+            with self._lock:
+                self._machine.abandon(error)
+            raise
+
+    def _run(self, resources: ExitStack) -> JobResult:
+        storage = self.spec.run.storage
+        objects = ObjectStore(default_storage() if storage is None else storage)
+        folder = f"jobs/{self.id}"
+        resources.callback(objects.delete_prefix, folder)
+        prepared = self.spec.prepare(objects, folder, self._check_stopped)
+        self._machine.ledger.objects(objects.gets, objects.puts)
+        self._check_stopped()
+        session = open_session(self.id, self.spec, prepared, objects, self._inbox.put, resources)
+        resources.callback(self._end_invocations)
+        return self._result(prepared, self._drive(session))
+
+    def _check_stopped(self) -> None:
+        """(during preparation) Raise if the job is to end before it has begun."""
+        self._handle(events.Tick())
+        reason = self._stop_reason or self._machine.reason
+        if reason:
+            raise StoppedError(f"the job was stopped before training began ({reason})")
+
+    # --------------------------------------------------------------------------------- the loop
+
+    def _drive(self, session: Session) -> Float32:
+        machine = self._machine
+        self._inbox.put(events.Start())
+        while not machine.ended:
+            for event in self._next_events(session):
+                for command in self._handle(event):
+                    _log.debug("job %s: %s: %s", self.id, type(event).__name__, command)
+                    self._execute(command, session)
+        if machine.error is not None:
+            raise machine.error
+        if not machine.trained_rows:
+            raise StoppedError(f"the job was stopped before any row was trained on ({machine.reason})")
+        return session.store.tables.pull(session.task.table)
+
+    def _handle(self, event: events.Event) -> list[events.Command]:
+        with self._lock:
+            return self._machine.handle(event, self._now())
+
+    def _next_events(self, session: Session) -> list[events.Event]:
+        try:
+            event = self._inbox.get(timeout=TICK_S)
+        except queue.Empty:
+            return [events.Tick()]
+        if isinstance(event, BaseException):
+            raise event
+        if isinstance(event, Arrived):
+            return self._unseen(event)
+        if isinstance(event, events.Ended):
+            # A worker reports before it returns: take in what the listener has not yet brought.
+            control, first = session.store.control, self._reports_seen
+            late = self._unseen(Arrived(first, control.reports(self.id, first, 0.0)))
+            stands_at = int(control.progress(self.id, event.slot)[0])
+            return [*late, replace(event, minibatches=stands_at)]
+        return [event]
+
+    def _unseen(self, arrived: Arrived) -> list[events.Event]:
+        fresh = arrived.reports[max(0, self._reports_seen - arrived.first) :]
+        self._reports_seen += len(fresh)
+        return [events.Reported(report) for report in fresh]
+
+    def _execute(self, command: events.Command, session: Session) -> None:
+        match command:
+            case events.Launch(slot, attempt):
+                task = msgspec.structs.replace(session.task, slot=slot, attempt=attempt)
+                self._launch(session.endpoint, task)
+            case events.RequestStop():
+                session.store.control.request_stop(self.id)
+            case events.Evaluate(epoch):
+                weights = session.store.tables.pull(session.task.table)
+                session.evaluator.submit(self._evaluate, epoch, weights)
+            case events.CancelAll():
+                self._cancel_running()
+
+    # ------------------------------------------------------------ deeds, on threads of their own
+
+    def _launch(self, endpoint: Endpoint, task: WorkerTask) -> None:
+        key = (task.slot, task.attempt)
+        invocation = endpoint.invoke(msgspec.to_builtins(task))
+        self._invocations[key] = invocation
+
+        def ended(outcome: Outcome) -> None:
+            self._logs[key] = invocation.logs()
+            self._inbox.put(events.Ended(*key, outcome, 0, self._logs[key]))
+
+        invocation.add_done_callback(ended)
+
+    def _evaluate(self, epoch: int, weights: Float32) -> None:
+        assert self.spec.evaluate is not None
+        try:
+            self._inbox.put(events.Evaluated(epoch, self.spec.evaluate(weights)))
+        except Exception as error:  # noqa: BLE001 (it ends the job: the loop raises it)
+            self._inbox.put(error)
+
+    def _cancel_running(self) -> None:
+        for key, invocation in self._invocations.items():
+            if key not in self._logs:
+                invocation.cancel()
+
+    def _end_invocations(self) -> None:
+        """Nothing goes on running, whatever ended the job."""
+        self._cancel_running()
+        for invocation in self._invocations.values():
+            invocation.outcome(timeout=_END_S)
+
+    # ----------------------------------------------------------------------------------- the end
+
+    def _result(self, prepared: Prepared, weights: Float32) -> JobResult:
+        now = self._now()
+        return JobResult(
+            weights=weights,
+            prepared=prepared,
+            history=self.history(),
+            held_out=self._machine.held_out,
+            bill=self._machine.ledger.bill(now),
+            status=self._machine.status(now),
+            logs=dict(self._logs),
+        )

@@ -1,0 +1,118 @@
+"""What a running job holds (store, platform, threads), opened together and given back in order."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import msgspec
+
+from squall.data.objects import ObjectStore
+from squall.driver.spec import JobSpec, Prepared
+from squall.errors import SquallError
+from squall.protocols import Endpoint
+from squall.records import Report, Shape, TableSpec, WorkerTask
+from squall.registry import BACKENDS
+from squall.store.embedded import EmbeddedStore, connect
+from squall.store.process import shared_store
+
+HANDLER = "squall.worker.main:handle"
+
+_POLL_S = 1.0
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """Reports number ``first`` and following, as the listener brought them."""
+
+    first: int
+    reports: list[Report]
+
+
+@dataclass(frozen=True)
+class Session:
+    """A job's connections.  ``task`` is the event of every worker, but for slot and attempt."""
+
+    store: EmbeddedStore
+    endpoint: Endpoint
+    evaluator: ThreadPoolExecutor
+    task: WorkerTask
+
+
+def open_session(
+    job: str,
+    spec: JobSpec,
+    prepared: Prepared,
+    objects: ObjectStore,
+    emit: Callable[[Arrived | BaseException], None],
+    resources: ExitStack,
+) -> Session:
+    """Open everything; ``resources`` gives it back.
+
+    ``emit`` is called, from a thread, with every batch of reports, and with the error if the
+    store can no longer be reached.
+    """
+    table = prepared.model.table(f"{job}/model", prepared.optimizer)
+    store, address = _open_store(job, spec.n_workers, table, emit, resources)
+    backend = spec.run.resolve_backend()
+    shape = Shape(handler=HANDLER, memory_mb=spec.run.memory_mb, timeout_s=backend.lifetime_s)
+    endpoint = BACKENDS.load(backend.name)(backend).prepare(shape)
+    evaluator = resources.enter_context(ThreadPoolExecutor(1, "squall-evaluate"))
+    task = WorkerTask(
+        job=job,
+        slot=-1,
+        attempt=-1,
+        n_slots=spec.n_workers,
+        storage=objects.url,
+        training=prepared.training,
+        store=address,
+        model=msgspec.to_builtins(prepared.model),
+        table=table.name,
+        strategy=spec.strategy,
+        batch_size=prepared.batch_size,
+        epochs=spec.epochs,
+        seed=spec.seed,
+        chaos=spec.chaos,
+    )
+    return Session(store, endpoint, evaluator, task)
+
+
+def _open_store(
+    job: str,
+    n_slots: int,
+    table: TableSpec,
+    emit: Callable[[Arrived | BaseException], None],
+    resources: ExitStack,
+) -> tuple[EmbeddedStore, str]:
+    address = shared_store().address
+    store = resources.enter_context(connect(address))
+    store.control.open_job(job, n_slots)
+    closing = threading.Event()
+    listener = threading.Thread(target=_listen, args=(address, job, closing, emit), name="squall-reports")
+    listener.start()
+    # Given back in the reverse order; closing the job is what wakes the listener up.
+    resources.callback(listener.join)
+    resources.callback(store.control.close_job, job)
+    resources.callback(closing.set)
+    store.tables.create(table)
+    return store, address
+
+
+def _listen(
+    address: str, job: str, closing: threading.Event, emit: Callable[[Arrived | BaseException], None]
+) -> None:
+    """Bring reports as they come, on a connection of its own."""
+    seen = 0
+    try:
+        with connect(address) as store:
+            while not closing.is_set():
+                reports = store.control.reports(job, seen, _POLL_S)
+                if reports:
+                    emit(Arrived(seen, reports))
+                    seen += len(reports)
+    except SquallError as error:
+        if not closing.is_set():  # closing the job refuses its listener, as meant
+            emit(error)

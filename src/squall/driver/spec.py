@@ -1,0 +1,54 @@
+"""What a job is, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from squall.config import Run
+from squall.data.objects import ObjectStore
+from squall.errors import JobError
+from squall.records import Bill, Chaos, Float32, HeldOut, HistoryRecord, JobStatus, OptimizerSpec
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What preparation gives: where the training data is, and what to train on it."""
+
+    training: str  # key of the TrainingManifest
+    model: Any  # a msgspec struct that implements squall.protocols.Model
+    optimizer: OptimizerSpec
+    batch_size: int
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """A job: what to prepare, train and measure; all parts are handed in."""
+
+    run: Run
+    n_workers: int
+    epochs: int
+    seed: int
+    strategy: dict[str, Any]
+    prepare: Callable[[ObjectStore, str, Callable[[], None]], Prepared]
+    evaluate: Callable[[Float32], HeldOut] | None = None
+    chaos: Chaos | None = None
+    max_restarts: int = 3
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """The end of a job: parameters, and how they came about."""
+
+    weights: Float32
+    prepared: Prepared
+    history: list[HistoryRecord]
+    held_out: HeldOut | None
+    bill: Bill
+    status: JobStatus
+    logs: dict[tuple[int, int], str] = field(default_factory=dict)
+
+
+class StoppedError(JobError):
+    """The job was stopped before there was a model."""

@@ -1,0 +1,45 @@
+"""What ``"auto"`` means for the learning rate and the minibatch size.
+
+The learning rate follows from the size of the rows, measured while they are encoded: a step
+of AdaGrad moves each touched weight by up to the rate, so a row's margin by up to
+rate · ‖x‖₁; a step of SGD moves it by up to rate · ‖x‖₂².
+"""
+
+from __future__ import annotations
+
+from squall.records import Block, CsrBlock
+
+BATCH_SIZE = 64
+"""Large enough to amortise a step, small enough that a pass makes many."""
+
+_ADAGRAD_MARGIN = 10.0
+_ADAGRAD_MOST = 1.0
+_SGD_MARGIN = 2.0
+
+
+class RowNorms:
+    """Mean ‖x‖₁ and ‖x‖₂² of the rows seen."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._l1 = self._l2 = 0.0
+
+    def add(self, block: Block) -> None:
+        """Take a block's rows in."""
+        self._rows += block.n_rows
+        values = block.values if isinstance(block, CsrBlock) else block.features
+        if values is None:
+            assert isinstance(block, CsrBlock)
+            self._l1 += len(block.indices)
+            self._l2 += len(block.indices)
+            return
+        self._l1 += float(abs(values).sum(dtype="float64"))
+        self._l2 += float((values * values).sum(dtype="float64"))
+
+    def learning_rate(self, optimizer: str) -> float:
+        """The rate that ``"auto"`` stands for."""
+        if not self._rows or not self._l1:
+            return _ADAGRAD_MOST
+        if optimizer == "adagrad":
+            return min(_ADAGRAD_MOST, _ADAGRAD_MARGIN * self._rows / self._l1)
+        return _SGD_MARGIN * self._rows / self._l2

@@ -1,0 +1,129 @@
+"""Binary logistic regression with scikit-learn's interface."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from squall.errors import DataError
+from squall.estimators.base import BaseModel
+from squall.estimators.columns import aligned, as_dataset
+from squall.models.logistic import LogisticModel
+from squall.preprocessing.layout import FeatureLayout
+from squall.records import Float32, Float64
+
+
+class LogisticRegression(ClassifierMixin, BaseModel):  # type: ignore[misc]
+    """Logistic regression for two classes, trained by minibatches on functions.
+
+    Minimises mean log-loss + l1·‖w‖₁ + l2/2·‖w‖²; the intercept is not penalised.
+
+    Parameters
+    ----------
+    epochs : int, default 5
+        How often each row is visited.
+    batch_size : int or "auto", default "auto"
+        Rows of a minibatch.
+    learning_rate : float or "auto", default "auto"
+        ``"auto"`` follows from the size of the rows.
+    optimizer : "adagrad" or "sgd", default "adagrad"
+        AdaGrad (Duchi, Hazan & Singer 2011) or plain stochastic gradient descent.
+    l1, l2 : float, default 0.0
+        Weights of the penalties, applied by proximal steps.
+    fit_intercept : bool, default True
+        Whether to train an intercept.
+    random_state : int, optional
+        Seed of the shuffles; default: the run's.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (1, n_features)
+    intercept_ : ndarray of shape (1,)
+    classes_ : ndarray of shape (2,)
+        The labels, sorted; probabilities have their columns in this order.
+    history_, cost_usd_, bill_, stopped_
+        See :class:`squall.estimators.base.BaseModel`.
+
+    Examples
+    --------
+    >>> import numpy as np, squall
+    >>> X = np.array([[0.0], [0.1], [0.9], [1.0]])
+    >>> model = squall.LogisticRegression(epochs=20).fit(X, ["no", "no", "yes", "yes"])
+    >>> model.predict([[0.05], [0.95]]).tolist()
+    ['no', 'yes']
+    """
+
+    def __init__(
+        self,
+        epochs: int = 5,
+        batch_size: int | str = "auto",
+        learning_rate: float | str = "auto",
+        optimizer: str = "adagrad",
+        l1: float = 0.0,
+        l2: float = 0.0,
+        fit_intercept: bool = True,
+        random_state: int | None = None,
+    ) -> None:
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.optimizer = optimizer
+        self.l1 = l1
+        self.l2 = l2
+        self.fit_intercept = fit_intercept
+        self.random_state = random_state
+
+    def _math(self, n_features: int) -> LogisticModel:
+        return LogisticModel(n_features, bool(self.fit_intercept))
+
+    def _take(self, weights: Float32, classes: npt.NDArray[Any]) -> None:
+        self.classes_ = classes
+        self.coef_ = weights[:-1, 0].astype(np.float64)[None, :]
+        self.intercept_ = weights[-1:, 0].astype(np.float64)
+
+    def decision_function(self, X: Any) -> Float64:
+        """Margins ``w·x + b``, of shape (n_rows,); positive means ``classes_[1]``."""
+        check_is_fitted(self, "coef_")
+        data = aligned(as_dataset(X), self.columns_in_)
+        layout = FeatureLayout.of(list(data.columns))
+        model = self._math(layout.n_features)
+        weights = np.append(self.coef_[0], self.intercept_).astype(np.float32)[:, None]
+        parts = [model.margins(layout.encode(block), weights) for block in data.blocks()]
+        margins = np.concatenate(parts) if parts else np.empty(0, dtype=np.float32)
+        return margins.astype(np.float64)
+
+    def predict_proba(self, X: Any) -> Float64:
+        """Probabilities of shape (n_rows, 2), columns in the order of ``classes_``."""
+        margins = self.decision_function(X)
+        positive = np.exp(-np.logaddexp(0.0, -margins))
+        negative = np.exp(-np.logaddexp(0.0, margins))
+        return np.column_stack([negative, positive])
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Labels of shape (n_rows,)."""
+        return np.asarray(self.classes_[(self.decision_function(X) > 0).astype(np.intp)])
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Accuracy on arrays ``X, y``, or on a Dataset with labels."""
+        data = as_dataset(X, y, sample_weight)
+        if data.classes is None:
+            raise DataError("rows without labels cannot be scored", fix="give y, or data with labels")
+        predicted, truth, weights = self.predict(data), *labels_of(data)
+        return float(np.average(predicted == truth, weights=weights))
+
+
+def labels_of(data: Any) -> tuple[npt.NDArray[Any], Float64 | None]:
+    """(labels, weights or None) of all rows of a data set, in its order."""
+    classes = np.asarray(data.classes)
+    labels, weights = [], []
+    for block in data.blocks():
+        labels.append(classes[block.labels])
+        if block.weights is not None:
+            weights.append(block.weights)
+    if not labels:
+        raise DataError("there are no rows")
+    return np.concatenate(labels), np.concatenate(weights) if weights else None

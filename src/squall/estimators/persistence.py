@@ -1,0 +1,197 @@
+"""Saving and loading fitted models: one safetensors file, plain data, no pickle.
+
+The file's tensors are the model's parameters; its metadata holds, as JSON, the estimator's
+settings, the columns it was fitted on, the label map and the fitted transforms.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load
+from safetensors.numpy import save as to_bytes
+
+from squall.errors import CorruptError, SettingError, SquallError
+from squall.estimators.base import BaseModel
+from squall.estimators.logistic import LogisticRegression
+from squall.estimators.pipeline import Pipeline
+from squall.estimators.transformers import BaseTransformer, FeatureHasher, MinMaxScaler
+from squall.preprocessing.transforms import transform_from_dict
+from squall.records import Bill, ColumnSpec, HistoryRecord
+
+FORMAT_VERSION = 1
+_MODELS = {cls.__name__: cls for cls in (LogisticRegression,)}
+_TRANSFORMERS = {cls.__name__: cls for cls in (MinMaxScaler, FeatureHasher)}
+
+
+class _Step(msgspec.Struct):
+    name: str
+    kind: str
+    params: dict[str, Any]
+    columns: list[ColumnSpec]
+    transform: dict[str, Any] | None = None
+    classes: list[str] | list[int] | list[float] | list[bool] | None = None
+    history: list[HistoryRecord] = []
+    bill: Bill | None = None
+    stopped: str = ""
+
+
+class _File(msgspec.Struct):
+    format_version: int
+    pipeline: bool
+    steps: list[_Step]
+
+
+def save(model: Any, path: str | os.PathLike[str]) -> Path:
+    """Write a fitted model or pipeline to one file, atomically.
+
+    Parameters
+    ----------
+    model : fitted estimator or pipeline of Squall
+    path : str or path
+
+    Returns
+    -------
+    Path
+        Where it is.
+
+    Raises
+    ------
+    SettingError
+        If the model is not fitted or not one of Squall's.
+    SquallError
+        If the file cannot be written; a file that was there is untouched.
+    """
+    steps = model.steps if isinstance(model, Pipeline) else [("model", model)]
+    final = steps[-1][1]
+    if not isinstance(final, BaseModel) or not hasattr(final, "columns_in_"):
+        raise SettingError(
+            f"{type(model).__name__} is not a fitted model of Squall",
+            where="save",
+            fix="call fit first, and save what squall.make_pipeline or a Squall estimator gave",
+        )
+    description = _File(FORMAT_VERSION, isinstance(model, Pipeline), [_described(n, s) for n, s in steps])
+    tensors = {"coef": final.coef_, "intercept": final.intercept_}
+    data = to_bytes(tensors, metadata={"squall": msgspec.json.encode(description).decode()})
+    target = Path(path).expanduser()
+    try:
+        _write_atomically(target, data)
+    except OSError as error:
+        raise SquallError(
+            f"the model cannot be written: {error.strerror or error}",
+            where=str(target),
+            fix="choose a folder that exists, can be written to and has space",
+        ) from error
+    return target
+
+
+def load_model(path: str | os.PathLike[str]) -> Any:
+    """Read what :func:`save` wrote.
+
+    Raises
+    ------
+    CorruptError
+        If the file is damaged, or of an unknown format version.
+    SquallError
+        If it cannot be read.
+    """
+    source = Path(path).expanduser()
+    try:
+        data = source.read_bytes()
+    except OSError as error:
+        raise SquallError(
+            f"the model cannot be read: {error.strerror or error}", where=str(source), fix="check the path"
+        ) from error
+    try:
+        description = _description(data)
+        tensors = load(data)
+        steps = [(step.name, _rebuilt(step, tensors)) for step in description.steps]
+    except (SafetensorError, msgspec.MsgspecError, KeyError, ValueError, TypeError) as error:
+        if isinstance(error, SquallError):
+            raise
+        raise CorruptError(
+            f"not a model file that this version of Squall can read: {error}",
+            where=str(source),
+            fix="give a file written by squall.save",
+        ) from error
+    return Pipeline(steps) if description.pipeline else steps[-1][1]
+
+
+def _described(name: str, step: Any) -> _Step:
+    params = {key: _plain(value) for key, value in step.get_params(deep=False).items()}
+    described = _Step(name, type(step).__name__, params, step.columns_in_)
+    if isinstance(step, BaseTransformer):
+        described.transform = step.transform_.to_dict()
+    else:
+        described.classes = step.classes_.tolist()
+        described.history, described.bill, described.stopped = step.history_, step.bill_, step.stopped_
+    return described
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _write_atomically(target: Path, data: bytes) -> None:
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(0o666 & ~_umask())
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _description(data: bytes) -> _File:
+    length = int.from_bytes(data[:8], "little")
+    if not 0 < length <= len(data) - 8:
+        raise ValueError("the header is cut off")
+    header = msgspec.json.decode(data[8 : 8 + length])
+    text = header.get("__metadata__", {}).get("squall")
+    if text is None:
+        raise ValueError("it is a safetensors file, but not one of Squall's")
+    version = msgspec.json.decode(text).get("format_version")
+    if version != FORMAT_VERSION:
+        raise ValueError(f"format version {version}; this version reads {FORMAT_VERSION}")
+    return msgspec.json.decode(text, type=_File)
+
+
+def _rebuilt(step: _Step, tensors: dict[str, Any]) -> Any:
+    if step.transform is not None:
+        transformer = _TRANSFORMERS[step.kind](**_tuples(step.params))
+        transformer.transform_ = transform_from_dict(step.transform)
+        transformer.columns_in_ = step.columns
+        transformer.n_features_in_ = sum(c.width for c in step.columns)
+        return transformer
+    model = _MODELS[step.kind](**step.params)
+    model.columns_in_ = step.columns
+    model.n_features_in_ = sum(c.width for c in step.columns)
+    model.coef_, model.intercept_ = tensors["coef"], tensors["intercept"]
+    if model.coef_.shape != (1, model.n_features_in_) or model.intercept_.shape != (1,):
+        raise ValueError(f"the parameters have shape {model.coef_.shape}")
+    model.classes_ = np.asarray(step.classes)
+    model.history_, model.n_iter_, model.stopped_ = step.history, len(step.history), step.stopped
+    if step.bill is None:
+        raise ValueError("the bill is missing")
+    model.bill_, model.cost_usd_ = step.bill, step.bill.total_usd
+    return model
+
+
+def _tuples(params: dict[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in params.items()}

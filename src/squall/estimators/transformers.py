@@ -1,0 +1,127 @@
+"""Transformers with scikit-learn's interface, on data sets and on arrays.
+
+Each says which columns it touches; the others pass.  On a :class:`squall.Dataset` a
+transform is noted and applied when the rows are read; on arrays it is applied at once.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any, Self
+
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from squall.config import Problems, is_number
+from squall.data.dataset import Dataset
+from squall.errors import DataError
+from squall.estimators.columns import aligned, as_dataset
+from squall.preprocessing import minmax
+from squall.preprocessing.hashing import HashTransform
+from squall.preprocessing.transforms import Transform
+from squall.records import ColumnSpec
+
+
+class BaseTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """What Squall's transformers have in common; a subclass gives ``_fit``."""
+
+    transform_: Transform
+    columns_in_: list[ColumnSpec]
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn from the columns that this transformer touches; ``y`` is not used.
+
+        Parameters
+        ----------
+        X : Dataset, or array, sparse matrix, DataFrame of shape (n_rows, n_columns)
+
+        Raises
+        ------
+        SettingError, DataError
+            If a setting or the data does not fit.
+        """
+        data = as_dataset(X)
+        self.transform_ = self._fit(data)
+        self.columns_in_ = list(data.columns)
+        self.n_features_in_ = sum(c.width for c in data.columns)
+        return self
+
+    def _fit(self, data: Dataset) -> Transform:
+        raise NotImplementedError
+
+    def transform(self, X: Any) -> Any:
+        """Transformed rows: a Dataset from a Dataset, else arrays (a DataFrame if it can be one)."""
+        check_is_fitted(self, "transform_")
+        result = aligned(as_dataset(X), self.columns_in_).with_transform(self.transform_)
+        if isinstance(X, Dataset):
+            return result
+        if hasattr(X, "iloc") and all(c.width == 1 and c.kind != "sparse" for c in result.columns):
+            return result.to_pandas().set_index(X.index)
+        return result.to_arrays()[0]
+
+
+class MinMaxScaler(BaseTransformer):
+    """Scale every numeric column to a range (0 to 1 unless set), as scikit-learn does.
+
+    Categorical columns pass untouched.  A constant column becomes the range's lower end;
+    missing values stay missing.
+
+    Parameters
+    ----------
+    feature_range : (float, float), default (0.0, 1.0)
+        Where the smallest and the largest value seen in ``fit`` go.
+    """
+
+    def __init__(self, feature_range: tuple[float, float] = (0.0, 1.0)) -> None:
+        self.feature_range = feature_range
+
+    def _fit(self, data: Dataset) -> Transform:
+        problems = Problems("MinMaxScaler")
+        pair = self.feature_range
+        numbers = isinstance(pair, (tuple, list)) and len(pair) == 2 and all(map(is_number, pair))
+        if not numbers or pair[0] >= pair[1]:
+            problems.add(f"feature_range={pair!r} must be two numbers, the smaller first")
+        problems.raise_if_any()
+        for column in data.columns:
+            if column.kind == "sparse":
+                raise DataError(
+                    "it is sparse, and min-max scaling would fill its zeros",
+                    where=f"column {column.name!r}",
+                    fix="leave MinMaxScaler out, or put it before FeatureHasher",
+                )
+        states = [minmax.partial(block) for block in data.blocks()]
+        if not states:
+            raise DataError("there are no rows to fit on", where="MinMaxScaler")
+        return minmax.finish(reduce(minmax.merge, states), (float(pair[0]), float(pair[1])))
+
+
+class FeatureHasher(BaseTransformer):
+    """Hash every categorical column into one sparse column of fixed width.
+
+    A value's slot is the MurmurHash3 of ``column=value``, the same on every machine, so
+    nothing is learned and values never seen in ``fit`` have their slot too.
+
+    Parameters
+    ----------
+    n_features : int, default 2**18
+        Number of slots.
+    """
+
+    def __init__(self, n_features: int = 2**18) -> None:
+        self.n_features = n_features
+
+    def _fit(self, data: Dataset) -> Transform:
+        problems = Problems("FeatureHasher")
+        problems.integer("n_features", self.n_features, 1)
+        problems.raise_if_any()
+        names = [c.name for c in data.columns if c.kind == "categorical"]
+        if not names:
+            raise DataError(
+                "the data has no categorical columns to hash",
+                where="FeatureHasher",
+                fix="leave it out, or name such columns when reading: categorical=[…]",
+            )
+        taken, output = {c.name for c in data.columns}, "hashed"
+        while output in taken:
+            output += "_"
+        return HashTransform(names, int(self.n_features), output)

@@ -1,0 +1,1 @@
+"""Platforms on which functions run: the client's side of each, and what it starts."""

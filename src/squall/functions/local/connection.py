@@ -1,0 +1,300 @@
+"""The client's end of one launcher: starting it, talking to it, noticing its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import weakref
+from pathlib import Path
+from typing import IO, Protocol
+
+import msgspec
+
+import squall
+from squall.errors import PlatformError
+from squall.functions import payload
+from squall.functions.local import leftovers, memory, wire
+from squall.log import get_logger
+from squall.records import Outcome, OutcomeKind
+
+_MODULE = "squall.functions.local.launcher"
+_START_S = 60.0
+_END_S = 15.0
+_STDERR_CHARS = 4000
+_SINGLE_THREADED = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+_log = get_logger("squall.functions.local")
+_decode = msgspec.msgpack.Decoder(wire.Log | wire.End | wire.Idle).decode
+
+
+class ConnectionEndedError(Exception):
+    """The launcher is gone (or about to go); a message was not delivered."""
+
+
+class Call(Protocol):
+    """What a connection has to know of an invocation; called from its reader thread."""
+
+    @property
+    def id(self) -> str:
+        """Unique name."""
+
+    def add_log(self, data: bytes) -> None:
+        """It wrote this."""
+
+    def finish(self, outcome: Outcome) -> None:
+        """It has ended."""
+
+
+class Connection:
+    """A running launcher.  All methods may be called from any thread.
+
+    Parameters
+    ----------
+    hello : Hello
+        The launcher's settings.
+
+    Raises
+    ------
+    PlatformError
+        If the launcher cannot be started; with what it wrote to its standard error.
+    """
+
+    def __init__(self, hello: wire.Hello) -> None:
+        self._lock = threading.Lock()  # guards sending and the attributes below
+        self._pending: dict[str, Call] = {}
+        self._prepared: set[int] = set()
+        self._open = True
+        self._closing = False
+        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by _reap
+        self._socket, theirs = socket.socketpair()
+        with theirs:
+            self._process = _start(theirs, self._stderr)
+        self._bodies = wire.bodies(self._socket)
+        ready = self._shake_hands(hello)
+        self._home, self.memory = ready.home, ready.memory
+        self.pid = self._process.pid
+        _connections.add(self)
+        self._reader = threading.Thread(target=self._read, name="squall-local-reader", daemon=True)
+        self._reader.start()
+
+    def _shake_hands(self, hello: wire.Hello) -> wire.Ready:
+        try:
+            self._socket.settimeout(_START_S)
+            self._socket.sendall(wire.frame(hello))
+            ready = msgspec.msgpack.decode(next(self._bodies), type=wire.Ready)
+            self._socket.settimeout(None)
+            return ready
+        except (StopIteration, OSError) as error:
+            self._process.kill()
+            self._process.wait()
+            written = self._written()
+            self._discard()
+            raise PlatformError(
+                f"the launcher of local functions did not start:\n{written or error!r}",
+                where=sys.executable,
+                fix="check that this Python can import squall: "
+                f"`{sys.executable} -P -c 'import squall.functions.local.launcher'`",
+            ) from error
+
+    # ----------------------------------------------------------------------------- talking
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls may be submitted."""
+        return self._open
+
+    def submit(self, call: Call, shape: wire.Prepare, event: bytes) -> None:
+        """Start a call.
+
+        Raises
+        ------
+        ConnectionEndedError
+            If the launcher is gone: the call was not started.
+        """
+        message = wire.frame(wire.Invoke(call.id, shape.key, event))
+        with self._lock:
+            self._send_shape(shape)
+            self._pending[call.id] = call
+            try:
+                self._send(message)
+            except ConnectionEndedError:
+                del self._pending[call.id]
+                raise
+
+    def prepare(self, shape: wire.Prepare) -> None:
+        """Let the launcher import what it may of a shape's handler before the first call."""
+        with self._lock:
+            self._send_shape(shape)
+
+    def _send_shape(self, shape: wire.Prepare) -> None:
+        if shape.key not in self._prepared:
+            self._send(wire.frame(shape))
+            self._prepared.add(shape.key)
+
+    def _send(self, message: bytes) -> None:
+        """Send, with the lock held.  After a failure the reader sees the end, too, and tidies up."""
+        if not self._open:
+            raise ConnectionEndedError
+        try:
+            self._socket.sendall(message)
+        except OSError as error:
+            self._open = False
+            raise ConnectionEndedError from error
+
+    def cancel(self, call: Call) -> bool:
+        """Ask for the end of a call; False if it has ended already."""
+        with self._lock:
+            if call.id not in self._pending:
+                return False
+            with contextlib.suppress(ConnectionEndedError):  # the call ends with the launcher
+                self._send(wire.frame(wire.Cancel(call.id)))
+        return True
+
+    def close(self) -> None:
+        """End the launcher and all that it runs; wait until nothing is left.  Idempotent."""
+        with self._lock:
+            self._closing = True
+            self._stop_sending()
+        if threading.current_thread() is not self._reader:  # (a callback may close us)
+            self._reader.join(_END_S)
+            if self._reader.is_alive():
+                self._process.kill()
+                self._reader.join()
+
+    def abandon(self) -> None:
+        """(In a forked child of the client.) Let go of the launcher, which is the parent's."""
+        self._open = False
+        self._socket.close()
+        self._stderr.close()
+        self._process.returncode = 0  # not our child: else Popen would warn that it still runs
+
+    def _stop_sending(self) -> None:
+        """Close our direction only: the launcher closes the other when nothing is left."""
+        self._open = False
+        with contextlib.suppress(OSError):  # it is dead
+            self._socket.shutdown(socket.SHUT_WR)
+
+    # ----------------------------------------------------------------------- reader thread
+
+    def _read(self) -> None:
+        try:
+            for body in self._bodies:
+                self._handle(_decode(body))
+        except OSError as error:
+            _log.info("connection to the launcher: %s", error)
+        finally:
+            self._at_end()
+
+    def _handle(self, message: wire.Log | wire.End | wire.Idle) -> None:
+        match message:
+            case wire.End():
+                with self._lock:
+                    call = self._pending.pop(message.id)
+                call.finish(_with_value(message))
+            case wire.Log():
+                self._pending[message.id].add_log(message.data)
+            case wire.Idle():
+                with self._lock:
+                    if not self._pending:
+                        self._stop_sending()
+
+    def _at_end(self) -> None:
+        """Clear up after the launcher before anyone hears of it: a successor must find no one."""
+        with self._lock:
+            self._open = False
+            pending, self._pending = self._pending, {}
+        try:
+            status = self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            status = self._process.wait()
+        if status != 0:
+            leftovers.clear_after(Path(self._home))
+            memory.remove_orphans()
+        outcome = self._lost(status)
+        self._discard()
+        for call in pending.values():
+            call.finish(outcome)
+
+    def _lost(self, status: int) -> Outcome:
+        if self._closing:
+            return Outcome(OutcomeKind.KILLED, signal=9, error="the platform was closed")
+        text = f"the launcher of local functions ended (status {status}) {self._written()}"
+        return Outcome(OutcomeKind.LOST, error=text.rstrip())
+
+    def _written(self) -> str:
+        """The end of what the launcher wrote to its standard error."""
+        self._stderr.seek(0)
+        return self._stderr.read().decode(errors="replace").strip()[-_STDERR_CHARS:]
+
+    def _discard(self) -> None:
+        self._socket.close()
+        self._stderr.close()
+
+
+def _with_value(message: wire.End) -> Outcome:
+    if message.outcome.kind is not OutcomeKind.RETURNED:
+        return message.outcome
+    return msgspec.structs.replace(message.outcome, value=payload.decode(message.value))
+
+
+# -------------------------------------------------------------------------------- starting
+
+
+def _start(channel: socket.socket, stderr: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Start a launcher that talks over ``channel``.
+
+    In a session of its own: Ctrl-C in the terminal is for the client alone, which decides
+    what becomes of its functions.
+    """
+    if not sys.executable:
+        raise PlatformError(
+            "this Python does not know its own executable (sys.executable is empty)",
+            fix="set sys.executable to the path of a Python that can import squall",
+        )
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", _MODULE, str(channel.fileno())],
+            stdin=subprocess.DEVNULL,
+            stdout=stderr,
+            stderr=stderr,
+            pass_fds=[channel.fileno()],
+            start_new_session=True,
+            env=_environment(),
+        )
+    except OSError as error:
+        raise PlatformError(
+            f"the launcher of local functions cannot be started: {error}",
+            where=sys.executable,
+            fix="set sys.executable to the path of a Python that can import squall",
+        ) from error
+
+
+def _environment() -> dict[str, str]:
+    """Variables for the launcher: BLAS without threads, and the way to this very squall."""
+    variables = dict(os.environ)
+    if sys.flags.ignore_environment:  # python -E or -I: the launcher is to ignore them as well
+        variables = {name: value for name, value in variables.items() if not name.startswith("PYTHON")}
+    # Behind the user's own entries; it also serves those who put squall on sys.path by hand.
+    path = [variables[name] for name in ("PYTHONPATH",) if variables.get(name)]
+    variables["PYTHONPATH"] = os.pathsep.join([*path, str(Path(squall.__file__).resolve().parents[1])])
+    return variables | dict.fromkeys(_SINGLE_THREADED, "1")
+
+
+# ------------------------------------------------------------------- forks of the client
+
+_connections: weakref.WeakSet[Connection] = weakref.WeakSet()
+
+
+def _abandon_all() -> None:
+    """A forked child holds copies of our sockets: the launcher would not see our end."""
+    for connection in list(_connections):
+        connection.abandon()
+    _connections.clear()
+
+
+os.register_at_fork(after_in_child=_abandon_all)

@@ -1,0 +1,281 @@
+"""Inside an environment: a forked child that calls one handler, again and again.
+
+Nothing here may import more than the standard library, numpy, obstore, safetensors, msgspec
+and Squall's own light modules: it is what a running function has in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import os
+import resource
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn, TextIO
+
+import msgspec
+
+from squall.functions import payload
+from squall.functions.local import procfs, wire
+from squall.protocols import Handler
+
+NOT_SET_UP = 70
+"""Exit code of an environment that failed before it could be of use (sysexits' EX_SOFTWARE)."""
+
+_CHANNEL_FD = 3
+_PR_SET_PDEATHSIG = 1
+_TRACEBACK_CHARS = 64 * 1024
+_libc = ctypes.CDLL(None)
+
+
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """What a new environment is given by the launcher that forks it."""
+
+    shape: wire.Prepare
+    home: str
+    channel: socket.socket
+    log_fd: int
+    started: float
+    launcher: int
+    open_files: tuple[int, int]  # the client's limits; the launcher has raised its own
+
+
+@dataclass(slots=True)
+class LocalContext:
+    """`squall.protocols.FunctionContext` of one call."""
+
+    invocation_id: str
+    memory_mb: int
+    temp_dir: str
+    cold_start_s: float
+    deadline: float
+
+    def remaining_s(self) -> float:
+        """Seconds until this call is ended."""
+        return max(0.0, self.deadline - time.monotonic())
+
+
+def run(birth: Birth) -> NoReturn:
+    """Be an environment until the launcher ends it; never returns.
+
+    ``atexit`` functions and finalisers do not run: on a cloud they would not either.
+    """
+    code = NOT_SET_UP
+    try:
+        channel, temp_dir = _move_in(birth)
+        code = 1
+        _serve(channel, birth, temp_dir)
+        code = 0
+    except SystemExit as request:  # raised by the handler: it ends the process, as anywhere
+        code = _exit_code(request)
+    except BaseException:  # noqa: BLE001 - this is the process's outermost frame
+        traceback.print_exc()
+    finally:
+        _flush()
+        os._exit(code)
+
+
+def _exit_code(request: SystemExit) -> int:
+    if request.code is None:
+        return 0
+    if isinstance(request.code, int):
+        return request.code & 0xFF
+    print(request.code, file=sys.stderr)
+    return 1
+
+
+# ------------------------------------------------------------------------------ moving in
+
+
+def _move_in(birth: Birth) -> tuple[socket.socket, str]:
+    """Become a process of its own: group, signals, descriptors, folder, random numbers."""
+    os.setsid()
+    _die_with(birth.launcher)
+    _reset_signals()
+    channel = _keep_only(birth)
+    resource.setrlimit(resource.RLIMIT_NOFILE, birth.open_files)
+    temp_dir = _make_temp_dir(birth.home)
+    sys.path[:] = birth.shape.sys_path
+    sys.argv[:] = [birth.shape.handler]
+    if "numpy.random" in sys.modules:  # else every environment would draw the same numbers
+        sys.modules["numpy.random"].seed()
+    return channel, temp_dir
+
+
+def _die_with(launcher: int) -> None:
+    """Ask Linux to kill this process when the launcher ends, however that happens.
+
+    The signal is sent when the *thread* that forked ends; the launcher has only one.
+    """
+    if hasattr(_libc, "prctl"):
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != launcher:  # it ended before it could be asked for
+        os._exit(1)
+
+
+def _reset_signals() -> None:
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _keep_only(birth: Birth) -> socket.socket:
+    """Close every inherited descriptor but the channel; 0, 1 and 2 become null and the log.
+
+    The launcher's objects for the others still exist in this process's copy of its memory.
+    They are referenced from frames below this one, which never return, so none of them is
+    ever collected and closes a descriptor of the function's with the same number.
+    """
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(birth.log_fd, 1)
+    os.dup2(birth.log_fd, 2)
+    if birth.channel.fileno() != _CHANNEL_FD:
+        os.dup2(birth.channel.fileno(), _CHANNEL_FD, inheritable=False)
+    os.closerange(_CHANNEL_FD + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    sys.stdout = _text_stream(1)
+    sys.stderr = _text_stream(2)
+    return socket.socket(fileno=_CHANNEL_FD)
+
+
+def _text_stream(fd: int) -> TextIO:
+    return open(fd, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
+
+
+def _make_temp_dir(home: str) -> str:
+    path = Path(home) / str(os.getpid())
+    path.mkdir(mode=0o700)
+    os.environ["TMPDIR"] = tempfile.tempdir = str(path)
+    return str(path)
+
+
+def _empty(folder: str) -> None:
+    """Remove what a call has left in its folder: warm calls must not fill the disk."""
+    if not Path(folder).is_dir():
+        Path(folder).mkdir(mode=0o700)
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)  # the launcher removes the rest
+            else:
+                Path(entry.path).unlink(missing_ok=True)
+
+
+# -------------------------------------------------------------------------------- serving
+
+
+def _serve(channel: socket.socket, birth: Birth, temp_dir: str) -> None:
+    """Answer calls until the launcher closes the channel or the handler cannot be had."""
+    pid = os.getpid()
+    handler: Handler | None = None
+    memory = _PeakMemory()
+    decode = msgspec.msgpack.Decoder(wire.Call).decode
+    for call in map(decode, wire.bodies(channel)):
+        context = LocalContext(call.id, birth.shape.memory_mb, temp_dir, 0.0, call.deadline)
+        if handler is None:
+            try:
+                handler = load(birth.shape.handler)
+            except Exception as error:  # noqa: BLE001 - anything may be raised by an import
+                channel.sendall(wire.frame(_raised(error, memory.read(), last=True)))
+                return
+            context.cold_start_s = time.monotonic() - birth.started
+            context.deadline = time.monotonic() + birth.shape.timeout_s
+            channel.sendall(wire.frame(wire.Loaded()))
+        done = _call(handler, call, context, memory)
+        if os.getpid() != pid:  # the handler forked, and its child has come back here
+            os._exit(0)
+        channel.sendall(wire.frame(done))
+        _empty(temp_dir)
+
+
+def load(name: str) -> Handler:
+    """Import ``"module:function"``."""
+    module, _, function = name.partition(":")
+    target: Any = importlib.import_module(module)
+    for part in function.split("."):
+        target = getattr(target, part)
+    handler: Handler = target
+    return handler
+
+
+def _call(handler: Handler, call: wire.Call, context: LocalContext, memory: _PeakMemory) -> wire.Done:
+    try:
+        result = handler(payload.decode(call.event), context)
+    except SystemExit:
+        raise
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the caller is told
+        _flush()
+        return _raised(error, memory.read())
+    _flush()
+    return _returned(result, memory.read())
+
+
+def _returned(result: Any, peak: int) -> wire.Done:
+    try:
+        value = payload.encode(result)
+    except ValueError as error:
+        text = f"the handler's return value cannot be sent: {error}; put it in Blobs and return its key"
+        return wire.Done(None, "TypeError", text, peak_memory=peak)
+    if len(value) > payload.MAX_RESULT_BYTES:
+        text = (
+            f"the handler's return value is {len(value):,} bytes of JSON, more than the "
+            f"{payload.MAX_RESULT_BYTES:,} allowed; put it in Blobs and return its key"
+        )
+        return wire.Done(None, "ValueError", text, peak_memory=peak)
+    return wire.Done(value, peak_memory=peak)
+
+
+def _raised(error: BaseException, peak: int, last: bool = False) -> wire.Done:
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    lines = traceback.TracebackException(kind, error, _below_us(error.__traceback__))
+    text = "".join(lines.format())[-_TRACEBACK_CHARS:]
+    message = str(lines)[:_TRACEBACK_CHARS]  # never raises, where str(error) might
+    return wire.Done(None, name, _sendable(message), _sendable(text), peak, last)
+
+
+def _below_us(trace: TracebackType | None) -> TracebackType | None:
+    """Leave this file's frames out of a traceback (all frames, if there are no others)."""
+    first = trace
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    return trace or first
+
+
+def _sendable(text: str) -> str:
+    """Without lone surrogates, which UTF-8 cannot hold."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _flush() -> None:
+    """Send on what Python and C have buffered, so that it is counted to this call."""
+    for stream in (sys.stdout, sys.stderr):
+        # The handler may have closed or replaced them; that is its affair, not an error.
+        with contextlib.suppress(Exception):
+            stream.flush()
+    _libc.fflush(None)
+
+
+class _PeakMemory:
+    """Private memory of this process, read at the end of each call in a few microseconds."""
+
+    def __init__(self) -> None:
+        self._fd = os.open("/proc/self/statm", os.O_RDONLY) if procfs.PRESENT else -1
+
+    def read(self) -> int:
+        """Bytes now (the launcher looks in between)."""
+        if self._fd < 0:
+            return procfs.own_peak_bytes()
+        return procfs.anonymous_bytes(os.pread(self._fd, 128, 0))

@@ -1,0 +1,107 @@
+"""Names for what a launcher owns, and the clearing up after launchers that were killed.
+
+A launcher's folder and cgroup are called ``squall-<namespace>-<pid>-<start time>``: from the
+name alone anyone can tell whether that very process still runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from squall.functions.local import procfs
+from squall.log import get_logger
+
+_NAME = re.compile(r"squall-(\d+)-(\d+)-(\d+)(?:-\w+)?")
+_log = get_logger("squall.functions.local")
+
+
+def owner_name(pid: int) -> str:
+    """The name for what process ``pid`` owns."""
+    return f"squall-{procfs.pid_namespace()}-{pid}-{procfs.start_time(pid)}"
+
+
+def is_orphaned(name: str) -> bool:
+    """Whether ``name`` was given by a launcher that no longer runs.
+
+    False for all other names, and for those of other containers: their processes cannot be
+    seen from here.
+    """
+    match = _NAME.fullmatch(name)
+    if match is None or int(match[1]) != procfs.pid_namespace():
+        return False
+    pid = int(match[2])
+    return not (procfs.is_running(pid) and procfs.start_time(pid) == int(match[3]))
+
+
+def orphans_in(folder: Path) -> list[Path]:
+    """Our user's folders in ``folder`` whose launcher no longer runs."""
+    with os.scandir(folder) as entries:
+        return [
+            Path(entry.path)
+            for entry in entries
+            if entry.name.startswith("squall-")
+            and entry.is_dir(follow_symlinks=False)
+            and entry.stat(follow_symlinks=False).st_uid == os.getuid()
+            and is_orphaned(entry.name)
+        ]
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder with all that is in it, also what was made unreadable."""
+
+    def open_up(function: Callable[..., Any], path: str, error: Any) -> None:
+        if isinstance(error[1], FileNotFoundError):
+            return
+        Path(path).parent.chmod(0o700)
+        if Path(path).is_dir() and not Path(path).is_symlink():
+            Path(path).chmod(0o700)
+            shutil.rmtree(path, onerror=report)
+        else:
+            function(path)
+
+    def report(_: Callable[..., Any], path: str, error: Any) -> None:
+        if not isinstance(error[1], FileNotFoundError):
+            _log.warning("cannot remove %s: %s", path, error[1])
+
+    try:
+        shutil.rmtree(folder, onerror=open_up)
+    except OSError as error:
+        _log.warning("cannot remove %s: %s", folder, error)
+
+
+def end_process(pid: int) -> None:
+    """SIGKILL one process; no error if it is gone."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def end_group(pid: int) -> None:
+    """SIGKILL all that is left in the process group of environment ``pid``."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS: a group of zombies
+        os.killpg(pid, signal.SIGKILL)
+
+
+def clear_after(home: Path, timeout: float = 5.0) -> None:
+    """End what a launcher that has just died left running, wait for that, remove its folder.
+
+    To be called at once, while its environments' process ids cannot have been used again.
+    """
+    try:
+        pids = [int(entry.name) for entry in home.iterdir() if entry.name.isdigit()]
+    except FileNotFoundError:
+        return
+    for pid in pids:
+        end_process(pid)
+        end_group(pid)
+    give_up = time.monotonic() + timeout
+    while any(procfs.is_running(pid) for pid in pids) and time.monotonic() < give_up:
+        time.sleep(0.002)
+    remove_tree(home)

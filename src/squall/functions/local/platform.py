@@ -1,0 +1,300 @@
+"""Local functions as the client sees them."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import os
+import secrets
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from squall.errors import PlatformError, SettingError
+from squall.functions import payload
+from squall.functions.local import wire
+from squall.functions.local.connection import Connection, ConnectionEndedError
+from squall.log import get_logger
+from squall.records import Outcome, Shape
+
+MAX_LOG_BYTES = 1 << 20
+DEFAULT_CONCURRENCY = 1000
+"""A backstop for the machine; what a new AWS account allows, too."""
+
+_MIN_MEMORY_MB = 64
+_log = get_logger("squall.functions.local")
+
+
+class LocalInvocation:
+    """`squall.protocols.Invocation` of a local function.  Usable from any thread."""
+
+    def __init__(self, call_id: str) -> None:
+        self._id = call_id
+        self._connection: Connection | None = None
+        self._outcome: Outcome | None = None
+        self._ended = threading.Event()
+        self._lock = threading.Lock()
+        self._callbacks: list[Callable[[Outcome], None]] = []
+        self._log: deque[bytes] = deque()
+        self._log_bytes = 0
+        self._pid = os.getpid()
+
+    def __repr__(self) -> str:
+        return f"<LocalInvocation {self._id}: {self._outcome.kind if self._outcome else 'running'}>"
+
+    @property
+    def id(self) -> str:
+        """Unique name, the same inside the function."""
+        return self._id
+
+    def outcome(self, timeout: float | None = None) -> Outcome:
+        """Wait for the end.
+
+        Raises
+        ------
+        TimeoutError
+            If it has not ended within ``timeout`` seconds.
+        PlatformError
+            In a forked child of the process that started it, which will never hear of it.
+        """
+        if self._outcome is None and os.getpid() != self._pid:
+            raise PlatformError(
+                f"invocation {self._id} belongs to the process that started it",
+                fix="wait for it there, or start it after the fork",
+            )
+        if not self._ended.wait(timeout) or self._outcome is None:
+            raise TimeoutError(f"invocation {self._id} has not ended after {timeout:g} s")
+        return self._outcome
+
+    def add_done_callback(self, callback: Callable[[Outcome], None]) -> None:
+        """Call ``callback`` once when it ends (at once if it has).
+
+        It is called from the platform's reader thread, so it must not wait for another
+        invocation; what it raises is logged.
+        """
+        with self._lock:
+            if self._outcome is None:
+                self._callbacks.append(callback)
+                return
+        self._notify(callback, self._outcome)
+
+    def cancel(self) -> bool:
+        """Kill it, or take it off the queue; False if it has ended already."""
+        return self._connection is not None and self._connection.cancel(self)
+
+    def logs(self) -> str:
+        """What it wrote to its standard output and error so far (the last 1 MB)."""
+        with self._lock:
+            return b"".join(self._log)[-MAX_LOG_BYTES:].decode(errors="replace")
+
+    # ------------------------------------------------------------------ for the connection
+
+    def bind(self, connection: Connection) -> None:
+        """It is about to be submitted to this launcher."""
+        self._connection = connection
+
+    def add_log(self, data: bytes) -> None:
+        """Keep what was written, the last megabyte of it."""
+        with self._lock:
+            self._log.append(data)
+            self._log_bytes += len(data)
+            while self._log_bytes - len(self._log[0]) >= MAX_LOG_BYTES:
+                self._log_bytes -= len(self._log.popleft())
+
+    def finish(self, outcome: Outcome) -> None:
+        """Tell everyone who waits."""
+        with self._lock:
+            self._outcome = outcome
+            callbacks, self._callbacks = self._callbacks, []
+        self._ended.set()
+        for callback in callbacks:
+            self._notify(callback, outcome)
+
+    def _notify(self, callback: Callable[[Outcome], None], outcome: Outcome) -> None:
+        try:
+            callback(outcome)
+        except Exception:  # noqa: BLE001 - the reader thread has to go on
+            _log.exception("a callback of invocation %s raised", self._id)
+
+
+class LocalEndpoint:
+    """`squall.protocols.Endpoint` of local functions.  Usable from any thread."""
+
+    def __init__(self, platform: LocalPlatform, shape: Shape, prepared: wire.Prepare) -> None:
+        self._platform = platform
+        self._shape = shape
+        self._prepared = prepared
+
+    @property
+    def shape(self) -> Shape:
+        """The shape it was prepared for."""
+        return self._shape
+
+    def invoke(self, event: dict[str, Any]) -> LocalInvocation:
+        """Start one invocation and return at once.
+
+        Raises
+        ------
+        PlatformError
+            If the event is too large or not JSON, or the platform is closed.
+        """
+        return self._platform._submit(self._prepared, payload.encode_event(event))
+
+
+class LocalPlatform:
+    """Functions as processes of this machine, behind `squall.protocols.FunctionPlatform`.
+
+    The launcher starts with the first `prepare`, ends by itself after a minute in which
+    nothing runs, and comes back when it is needed.  It ends with this object, at `close`,
+    and with this process however that ends; then nothing is left of it.
+
+    Parameters
+    ----------
+    concurrency : int, optional
+        Invocations that may run at once; further ones wait their turn, first come, first
+        served.  Default 1,000.
+    lifetime_s : float, optional
+        Upper limit to every shape's timeout: functions as short-lived as one wants them.
+
+    Notes
+    -----
+    A function is ended by SIGKILL when its time or memory is over.  Importing the handler
+    (at most 30 s) does not count as its time, but is billed.  ``sys.exit`` in a handler ends
+    the environment: the outcome is EXITED with that code.  Results that are not JSON, or
+    larger than 6 MB, are RAISED.
+    """
+
+    def __init__(
+        self,
+        concurrency: int | None = None,
+        lifetime_s: float | None = None,
+        *,
+        _memory: str = "auto",
+        _idle_s: float = 60.0,
+    ) -> None:
+        _check_system()
+        if concurrency is not None and concurrency < 1:
+            raise SettingError(f"concurrency is {concurrency}", fix="allow at least 1 function at once")
+        if lifetime_s is not None and not lifetime_s > 0:
+            raise SettingError(f"lifetime_s is {lifetime_s}", fix="give functions some time to live")
+        self._hello = wire.Hello(
+            concurrency or DEFAULT_CONCURRENCY, _memory, _idle_s, os.environ.get("PYTHONPATH")
+        )
+        self._lifetime_s = lifetime_s
+        self._prefix = f"local-{secrets.token_hex(4)}"
+        self._numbers = itertools.count(1)
+        self._shapes: dict[tuple[Any, ...], wire.Prepare] = {}
+        self._lock = threading.Lock()  # guards starting and closing
+        self._held = _Held()
+        self._finalizer = weakref.finalize(self, self._held.close)
+        self._pid = os.getpid()
+
+    @property
+    def name(self) -> str:
+        """``"local"``."""
+        return "local"
+
+    def prepare(self, shape: Shape) -> LocalEndpoint:
+        """Make a function of this shape ready; starts the launcher if none runs.
+
+        The function will see ``sys.path`` as it is now.
+
+        Raises
+        ------
+        PlatformError
+            If this machine cannot give that memory or time, the handler's name is not of
+            the form ``"module:function"``, or the launcher does not start.
+        """
+        _check_shape(shape)
+        timeout_s = min(shape.timeout_s, self._lifetime_s or math.inf)
+        path = [str(Path(entry).absolute()) for entry in sys.path if isinstance(entry, str)]
+        identity = (shape.handler, shape.memory_mb, timeout_s, *path)
+        with self._lock:
+            connection = self._launcher()
+            prepared = self._shapes.setdefault(
+                identity,
+                wire.Prepare(len(self._shapes), shape.handler, shape.memory_mb, timeout_s, path),
+            )
+        with contextlib.suppress(ConnectionEndedError):  # then the first call prepares its successor
+            connection.prepare(prepared)
+        return LocalEndpoint(self, msgspec.structs.replace(shape, timeout_s=timeout_s), prepared)
+
+    def close(self) -> None:
+        """End everything that runs and give all resources back; idempotent.
+
+        What was still running ends as KILLED.
+        """
+        with self._lock:
+            self._finalizer()
+
+    def _submit(self, shape: wire.Prepare, event: bytes) -> LocalInvocation:
+        invocation = LocalInvocation(f"{self._prefix}-{next(self._numbers)}")
+        while True:
+            with self._lock:
+                connection = self._launcher()
+            invocation.bind(connection)
+            try:
+                connection.submit(invocation, shape, event)
+            except ConnectionEndedError:
+                continue  # it ended between the two lines: a new one is started
+            return invocation
+
+    def _launcher(self) -> Connection:
+        """The running launcher, or a new one.  With the lock held."""
+        if os.getpid() != self._pid:
+            raise PlatformError(
+                "this local platform belongs to the process that made it", fix="make a new one after the fork"
+            )
+        if not self._finalizer.alive:
+            raise PlatformError("this local platform is closed", fix="make a new one")
+        if self._held.connection is None or not self._held.connection.is_open:
+            self._held.close()
+            self._held.connection = Connection(self._hello)
+        return self._held.connection
+
+
+class _Held:
+    """What a platform has to give back; apart from it, so that its finaliser can."""
+
+    def __init__(self) -> None:
+        self.connection: Connection | None = None
+        self._pid = os.getpid()
+
+    def close(self) -> None:
+        """Close the connection, unless this is a forked child of the process that made it."""
+        if self.connection is not None and os.getpid() == self._pid:
+            self.connection.close()
+            self.connection = None
+
+
+def _check_system() -> None:
+    if os.name == "nt":
+        raise PlatformError("local functions do not run on Windows itself", fix="use WSL")
+
+
+def _check_shape(shape: Shape) -> None:
+    module, colon, function = shape.handler.partition(":")
+    if not (module and colon and function):
+        raise PlatformError(
+            f"the handler {shape.handler!r} has no function", fix='name it as "module:function"'
+        )
+    if module == "__main__":
+        raise PlatformError(
+            f"the handler {shape.handler!r} is in the main script, which functions cannot import",
+            fix="move it into a module of its own",
+        )
+    if not shape.timeout_s > 0:
+        raise PlatformError(f"a timeout of {shape.timeout_s} s", fix="give the function some time")
+    machine_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
+    if not _MIN_MEMORY_MB <= shape.memory_mb <= machine_mb:
+        raise PlatformError(
+            f"functions of {shape.memory_mb:,} MB cannot be had here",
+            fix=f"ask for {_MIN_MEMORY_MB} to {machine_mb:,} MB",
+        )

@@ -1,0 +1,1 @@
+"""Models: pure mathematics on blocks of rows.  One file a family."""

@@ -1,0 +1,1 @@
+"""Preprocessing: partial → merge → finish statistics, and fitted transforms of raw blocks."""

@@ -1,0 +1,180 @@
+"""The feature layout: how typed columns share one index space, and rows in that space."""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from squall.errors import DataError
+from squall.records import (
+    Block,
+    Column,
+    ColumnSpec,
+    CsrBlock,
+    DenseBlock,
+    DenseColumn,
+    Float32,
+    Int32,
+    Int64,
+    NumericColumn,
+    RawBlock,
+    SparseColumn,
+)
+
+_MAX_FEATURES = 2**31 - 1
+
+
+class _Part(NamedTuple):
+    """Entries of some columns, row by row."""
+
+    indptr: Int64
+    indices: Int32
+    values: Float32 | None
+    width: int
+
+
+class FeatureLayout(msgspec.Struct, frozen=True):
+    """Offsets of the columns in the feature space, in schema order.
+
+    Rows are sparse as soon as one column is; columns of numbers then contribute those
+    entries that are not zero.
+    """
+
+    columns: list[ColumnSpec]
+
+    @staticmethod
+    def of(columns: list[ColumnSpec]) -> FeatureLayout:
+        """The layout of these columns.
+
+        Raises
+        ------
+        DataError
+            If a column is categorical (a model needs numbers) or the space is too wide.
+        """
+        text = [c.name for c in columns if c.kind == "categorical"]
+        if text:
+            names = ", ".join(map(repr, text[:5])) + (" …" if len(text) > 5 else "")
+            raise DataError(
+                f"a model needs numbers, and {len(text)} column(s) hold text: {names}",
+                fix="put squall.FeatureHasher() before the model in squall.make_pipeline",
+            )
+        layout = FeatureLayout(columns)
+        if not 0 < layout.n_features <= _MAX_FEATURES:
+            raise DataError(
+                f"the feature space has {layout.n_features:,} features; 1 to {_MAX_FEATURES:,} are possible",
+                fix="hash to fewer features" if columns else "keep at least one feature column",
+            )
+        return layout
+
+    @property
+    def n_features(self) -> int:
+        """Width of the feature space."""
+        return sum(c.width for c in self.columns)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether rows are encoded as CSR."""
+        return any(c.kind == "sparse" for c in self.columns)
+
+    def encode(self, block: RawBlock) -> Block:
+        """Rows as float32 in the feature space; ``labels`` are label codes, 0 without labels.
+
+        Raises
+        ------
+        DataError
+            If a value is missing, infinite or beyond float32, naming the column.
+        """
+        labels = (
+            np.zeros(block.n_rows, dtype=np.float32)
+            if block.labels is None
+            else block.labels.astype(np.float32)
+        )
+        weights = None if block.weights is None else block.weights.astype(np.float32)
+        columns = [self._column(block, spec) for spec in self.columns]
+        if not self.sparse:
+            return DenseBlock(_dense(columns), labels, weights)
+        rows = _join(self._parts(columns), block.n_rows)
+        return CsrBlock(rows.indptr, rows.indices, rows.values, labels, weights, self.n_features)
+
+    def _column(self, block: RawBlock, spec: ColumnSpec) -> Column:
+        column = block.columns.get(spec.name)
+        if column is None:
+            raise DataError("the data has no such column", where=f"column {spec.name!r}")
+        _check_finite(spec.name, column)
+        return column
+
+    def _parts(self, columns: list[Column]) -> list[_Part]:
+        parts, offset = [], 0
+        for sparse, group in itertools.groupby(columns, lambda c: isinstance(c, SparseColumn)):
+            for part in map(_stored, group) if sparse else [_nonzero(_dense(list(group)))]:
+                indices = (part.indices + np.int32(offset)).astype(np.int32, copy=False)
+                parts.append(part._replace(indices=indices))
+                offset += part.width
+        return parts
+
+
+def _check_finite(name: str, column: Column) -> None:
+    values = getattr(column, "values", None)
+    if values is None or values.dtype.kind != "f":
+        return
+    with np.errstate(over="ignore"):
+        narrow = values.astype(np.float32, copy=False)
+    if np.isfinite(narrow).all():
+        return
+    bad = np.flatnonzero(~np.isfinite(narrow))
+    missing = int(np.isnan(values).sum())
+    what = f"{missing:,} missing value(s) (NaN)" if missing else f"the value {values.flat[bad[0]]:g}"
+    raise DataError(
+        f"a block of {len(values):,} rows holds {what}; a model needs finite float32 numbers",
+        where=f"column {name!r}",
+        fix=f"fill or drop these rows, or read the column with categorical=[{name!r}], "
+        "where missing is a category of its own",
+    )
+
+
+def _dense(columns: list[Column]) -> Float32:
+    """Consecutive columns of numbers as one matrix."""
+    matrices = [
+        c.values[:, None] if isinstance(c, NumericColumn) else c.values
+        for c in columns
+        if isinstance(c, (NumericColumn, DenseColumn))
+    ]
+    if len(matrices) == 1:
+        return np.ascontiguousarray(matrices[0], dtype=np.float32)
+    return np.concatenate(matrices, axis=1, dtype=np.float32, casting="same_kind")
+
+
+def _nonzero(matrix: Float32) -> _Part:
+    rows, columns = np.nonzero(matrix)
+    indptr = np.zeros(len(matrix) + 1, dtype=np.int64)
+    np.cumsum(np.bincount(rows, minlength=len(matrix)), out=indptr[1:])
+    return _Part(indptr, columns.astype(np.int32), matrix[rows, columns], matrix.shape[1])
+
+
+def _stored(column: Column) -> _Part:
+    assert isinstance(column, SparseColumn)
+    values = None if column.values is None else column.values.astype(np.float32)
+    return _Part(column.indptr, column.indices, values, column.width)
+
+
+def _join(parts: list[_Part], n_rows: int) -> _Part:
+    """Entries of all parts, row by row, in the order of the parts."""
+    if len(parts) == 1:
+        return parts[0]
+    lengths = [np.diff(p.indptr) for p in parts]
+    indptr = np.zeros(n_rows + 1, dtype=np.int64)
+    np.cumsum(np.sum(lengths, axis=0), out=indptr[1:])
+    indices = np.empty(indptr[-1], dtype=np.int32)
+    implicit = all(p.values is None for p in parts)
+    values = None if implicit else np.ones(indptr[-1], dtype=np.float32)
+    start = indptr[:-1].copy()
+    for part, length in zip(parts, lengths, strict=True):
+        target = np.repeat(start - part.indptr[:-1], length) + np.arange(len(part.indices))
+        indices[target] = part.indices
+        if values is not None and part.values is not None:
+            values[target] = part.values
+        start += length
+    return _Part(indptr, indices, values, sum(p.width for p in parts))

@@ -1,0 +1,58 @@
+"""Lazy registries: name → where the implementation is, and what to install for it.
+
+An upper floor's part reaches a lower floor through these names, never by an import.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+from squall.errors import MissingExtraError, SettingError
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An implementation as ``"module:attribute"``, and the extra that brings its libraries."""
+
+    target: str
+    extra: str | None = None
+
+
+class Registry:
+    """Implementations of one kind by name; nothing is imported before it is asked for."""
+
+    def __init__(self, kind: str, entries: dict[str, Entry]) -> None:
+        self._kind, self._entries = kind, entries
+
+    def names(self) -> list[str]:
+        """Known names, sorted."""
+        return sorted(self._entries)
+
+    def load(self, name: str) -> Any:
+        """Import the implementation of this name.
+
+        Raises
+        ------
+        SettingError
+            If there is no such name.
+        MissingExtraError
+            If a library that it needs is not installed.
+        """
+        entry = self._entries.get(name)
+        if entry is None:
+            raise SettingError(f"unknown {self._kind} {name!r}", fix=f"choose from {', '.join(self.names())}")
+        module, _, attribute = entry.target.partition(":")
+        try:
+            return getattr(importlib.import_module(module), attribute)
+        except ModuleNotFoundError as error:
+            if entry.extra is None or (error.name or "").startswith("squall"):
+                raise
+            raise MissingExtraError(
+                f"the {self._kind} {name!r} needs {error.name}, which is not installed",
+                fix=f"pip install 'squall[{entry.extra}]'",
+            ) from error
+
+
+BACKENDS = Registry("backend", {"local": Entry("squall.functions.local.pool:open_platform")})

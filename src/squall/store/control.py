@@ -1,0 +1,239 @@
+"""The core of a job's control: slots, attempts, kept state and reports, without I/O."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from squall.errors import StaleAttemptError, StoreError
+from squall.records import Registration, Report
+from squall.store.layout import Cells
+
+MAX_REPORTS = 100_000
+"""Reports that a job may hold before its driver has read them."""
+
+MAX_SLOTS = 65_536
+"""Slots that one job may have."""
+
+MAX_ATTEMPT = (1 << 62) - 1
+"""Highest number of an attempt."""
+
+
+@dataclass(slots=True)
+class _Slot:
+    pid: int = 0
+    state: bytes = b""
+
+
+@dataclass(slots=True)
+class _Job:
+    cells: Cells
+    slots: list[_Slot]
+    reports: deque[Report] = field(default_factory=deque)
+    first: int = 0  # number of the oldest report kept
+    waiters: list[Callable[[], None]] = field(default_factory=list)
+
+    def wake(self) -> None:
+        waiters, self.waiters = self.waiters, []
+        for waiter in waiters:
+            waiter()
+
+
+class ControlCore:
+    """State machine of jobs and their slots.
+
+    A slot is one share of the work; its *attempts* are the functions that do it one after
+    the other.  Whoever registers with the highest attempt owns the slot: all others are
+    refused, and so is a second process that claims the same attempt (platforms may deliver
+    an event twice).
+    """
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, _Job] = {}
+
+    @property
+    def n_jobs(self) -> int:
+        """Number of open jobs."""
+        return len(self._jobs)
+
+    def is_open(self, job: str) -> bool:
+        """Whether the job has been opened and not closed."""
+        return job in self._jobs
+
+    def cells(self, job: str) -> Cells:
+        """The words that the job's processes share."""
+        return self._job(job).cells
+
+    def open_job(self, job: str, cells: Cells) -> None:
+        """Make a job known, whose shared words are ``cells``.
+
+        Raises
+        ------
+        StoreError
+            If a job of that name is open or the name cannot serve as one.
+        """
+        check_job_name(job)
+        if job in self._jobs:
+            raise StoreError("a job of this name is open", where=f"job {job!r}", fix="close it first")
+        self._jobs[job] = _Job(cells, [_Slot() for _ in range(cells.n_slots)])
+
+    def close_job(self, job: str) -> None:
+        """Forget a job, tell its workers to stop, wake who waits; no error if it is not open."""
+        closed = self._jobs.pop(job, None)
+        if closed is not None:
+            closed.cells.stop[0] = 1
+            closed.cells.gone[0] = 1
+            closed.wake()
+
+    def register(self, job: str, slot: int, attempt: int, pid: int) -> Registration:
+        """Take a slot over; see :meth:`squall.protocols.Control.register`."""
+        owner = self._slot(job, slot)
+        if not 0 <= attempt <= MAX_ATTEMPT:
+            raise StoreError(f"{attempt} cannot number an attempt", where=f"job {job!r}, slot {slot}")
+        attempts = self._jobs[job].cells.attempts
+        newest = int(attempts[slot])
+        _refuse_if_replaced(job, slot, attempt, newest)
+        if attempt == newest and pid != owner.pid:
+            raise StaleAttemptError(
+                f"attempt {attempt} already runs as process {owner.pid}",
+                where=f"job {job!r}, slot {slot}",
+                fix="end this second delivery of the same invocation",
+            )
+        owner.pid = pid
+        attempts[slot] = attempt
+        return Registration(int(self._jobs[job].cells.progress[slot]), owner.state)
+
+    def save_state(self, job: str, slot: int, attempt: int, state: bytes) -> None:
+        """Keep strategy state for the slot's next attempt."""
+        owner = self._slot(job, slot)
+        self._check_attempt(job, slot, attempt)
+        owner.state = state
+
+    def report(self, job: str, report: Report) -> None:
+        """Number a report and keep it for the driver.
+
+        Raises
+        ------
+        StaleAttemptError
+            If the slot has a newer attempt.
+        StoreError
+            If the driver has left :data:`MAX_REPORTS` unread.
+        """
+        self._slot(job, report.slot)
+        self._check_attempt(job, report.slot, report.attempt)
+        entry = self._jobs[job]
+        if len(entry.reports) >= MAX_REPORTS:
+            raise StoreError(
+                f"the driver has left {MAX_REPORTS} reports unread",
+                where=f"job {job!r}",
+                fix="stop the job; its driver hangs",
+            )
+        entry.reports.append(report)
+        entry.wake()
+
+    def reports(self, job: str, after: int) -> list[Report]:
+        """Reports number ``after`` and later; those before it are forgotten.
+
+        Raises
+        ------
+        StoreError
+            If ``after`` lies before what has been forgotten, or beyond what has come.
+        """
+        entry = self._job(job)
+        end = entry.first + len(entry.reports)
+        if not entry.first <= after <= end:
+            raise StoreError(
+                f"reports from number {after} on were asked for; kept are {entry.first} to {end - 1}",
+                where=f"job {job!r}",
+                fix="let one driver read the reports, each time from where it stopped",
+            )
+        for _ in range(after - entry.first):
+            entry.reports.popleft()
+        entry.first = after
+        return list(entry.reports)
+
+    def watch(self, job: str, waiter: Callable[[], None]) -> Callable[[], None]:
+        """Call ``waiter`` once, at the next report or at the end of the job; returns the undo."""
+        waiters = self._job(job).waiters
+        waiters.append(waiter)
+
+        def cancel() -> None:
+            # By identity of the job's present list: `wake` may have replaced it.
+            entry = self._jobs.get(job)
+            if entry is not None and waiter in entry.waiters:
+                entry.waiters.remove(waiter)
+
+        return cancel
+
+    def request_stop(self, job: str) -> None:
+        """Ask all workers of a job to stop."""
+        self._job(job).cells.stop[0] = 1
+
+    def stop_requested(self, job: str) -> bool:
+        """Whether the workers of a job are to stop."""
+        return bool(self._job(job).cells.stop[0])
+
+    def _check_attempt(self, job: str, slot: int, attempt: int) -> None:
+        newest = int(self._jobs[job].cells.attempts[slot])
+        _refuse_if_replaced(job, slot, attempt, newest)
+        if attempt > newest:
+            raise StoreError(
+                f"attempt {attempt} has not registered",
+                where=f"job {job!r}, slot {slot}",
+                fix="call register before anything else",
+            )
+
+    def _job(self, job: str) -> _Job:
+        try:
+            return self._jobs[job]
+        except KeyError:
+            raise no_such_job(job) from None
+
+    def _slot(self, job: str, slot: int) -> _Slot:
+        slots = self._job(job).slots
+        if not 0 <= slot < len(slots):
+            raise StoreError(
+                f"there is no slot {slot}",
+                where=f"job {job!r}",
+                fix=f"its slots are 0 to {len(slots) - 1}",
+            )
+        return slots[slot]
+
+
+def _refuse_if_replaced(job: str, slot: int, attempt: int, newest: int) -> None:
+    if attempt < newest:
+        raise stale_attempt(f"job {job!r}, slot {slot}", attempt, newest)
+
+
+def stale_attempt(where: str, attempt: int, newest: int) -> StaleAttemptError:
+    """The error for an attempt that has been replaced."""
+    return StaleAttemptError(
+        f"attempt {attempt} has been replaced by attempt {newest}",
+        where=where,
+        fix="end this function; its successor goes on",
+    )
+
+
+def no_such_job(job: str) -> StoreError:
+    """The error for a job that is not open."""
+    return StoreError(
+        "there is no such job", where=f"job {job!r}", fix="open it first; it may have been closed"
+    )
+
+
+def check_job_name(job: str) -> None:
+    """Raise `StoreError` unless ``job`` can name a job: 1 to 200 characters without '/'."""
+    if not 1 <= len(job) <= 200 or "/" in job or not job.isprintable():
+        raise StoreError(
+            f"{job[:80]!r} cannot name a job",
+            fix="use 1 to 200 printable characters without '/'",
+        )
+
+
+def check_n_slots(job: str, n_slots: int) -> None:
+    """Raise `StoreError` unless a job may have ``n_slots`` slots."""
+    if not 1 <= n_slots <= MAX_SLOTS:
+        raise StoreError(
+            f"{n_slots} slots cannot be", where=f"job {job!r}", fix=f"use 1 to {MAX_SLOTS} workers"
+        )

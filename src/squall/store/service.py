@@ -1,0 +1,286 @@
+"""What the embedded store's server does for each request, whatever carries it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from squall.errors import StoreError
+from squall.records import TableSpec
+from squall.store import wire
+from squall.store.blobs import BlobCore
+from squall.store.control import ControlCore, check_job_name, check_n_slots, no_such_job
+from squall.store.layout import NEVER, Cells, TableMemory
+from squall.store.memory import Segment, check_room
+from squall.store.table import check_spec, table_stride
+
+MAX_WAIT_S = 10.0
+"""Longest that one request may wait; a client asks again, so that a lost one is soon forgotten."""
+
+_MAX_NAME = 400  # characters of a table's name
+_LARGE = 1 << 20  # bytes from which on a value is checked against the memory left
+
+
+class Answer(NamedTuple):
+    """A reply, and the memory whose descriptor goes with it."""
+
+    reply: wire.Reply
+    memory: Segment | None = None
+
+
+@dataclass(slots=True)
+class _Table:
+    spec: TableSpec
+    stride: int
+    memory: Segment
+
+
+@dataclass(slots=True)
+class _Job:
+    n_slots: int
+    cells: Segment
+    tables: dict[str, _Table] = field(default_factory=dict)
+
+
+_DONE = Answer(wire.Done())
+
+
+class StoreService:
+    """The store's state: all jobs, their memory and blobs.
+
+    Parameters
+    ----------
+    folder : str
+        Where segments go on systems without memory files.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._control = ControlCore()
+        self._blobs = BlobCore()
+        self._jobs: dict[str, _Job] = {}
+        # One table is made at a time, so that two do not count on the same free memory.
+        self._making = asyncio.Lock()
+
+    @property
+    def n_jobs(self) -> int:
+        """Number of open jobs."""
+        return len(self._jobs)
+
+    async def answer(self, request: wire.Request) -> Answer:
+        """Do what a request asks for; what is refused becomes a reply too."""
+        try:
+            match request:
+                case wire.CreateTable():
+                    return await self._create_table(request.spec)
+                case wire.WaitBlob():
+                    return await self._wait_blob(request)
+                case wire.GetReports():
+                    return await self._get_reports(request)
+                case _:
+                    return self._answer_at_once(request)
+        except StoreError as error:
+            return Answer(wire.failure(error))
+
+    def _answer_at_once(self, request: wire.Request) -> Answer:
+        match request:
+            case wire.DropTable():
+                self._drop_table(request.name)
+            case wire.DescribeTable():
+                return Answer(wire.Description(self._table(request.name).spec))
+            case wire.AttachTable():
+                return self._attach_table(request.name)
+            case wire.PutBlob():
+                return self._put_blob(request)
+            case wire.GetBlobs():
+                return Answer(wire.Values(self._blobs.mget(request.keys)))
+            case wire.DeleteBlob():
+                self._blobs.delete(request.key)
+            case wire.OpenJob():
+                self._open_job(request.job, request.n_slots)
+            case wire.CloseJob():
+                self._close_job(request.job)
+            case wire.AttachJob():
+                job = self._job(request.job)
+                return Answer(wire.JobMemory(job.n_slots, job.cells.size), job.cells)
+            case wire.Register(job, slot, attempt, pid):
+                return Answer(wire.Registered(self._control.register(job, slot, attempt, pid)))
+            case wire.SaveState():
+                self._control.save_state(request.job, request.slot, request.attempt, request.state)
+            case wire.SendReport():
+                self._control.report(request.job, request.report)
+            case _:
+                raise StoreError(
+                    f"a {type(request).__name__} is not expected here", fix="say Hello only once"
+                )
+        return _DONE
+
+    # ------------------------------------------------------------------------------- jobs
+
+    def _open_job(self, job: str, n_slots: int) -> None:
+        check_job_name(job)
+        check_n_slots(job, n_slots)
+        known = self._jobs.get(job)
+        if known is not None and known.n_slots == n_slots:
+            return
+        cells = self._new_segment(f"{job}:cells", Cells.size(n_slots))
+        with contextlib.ExitStack() as undo:
+            undo.callback(cells.close)
+            for _ in cells.fill():
+                pass  # some pages: not worth a pause
+            words = Cells.over(cells.map(), n_slots)
+            words.attempts.fill(NEVER)
+            self._control.open_job(job, words)
+            undo.pop_all()
+        self._jobs[job] = _Job(n_slots, cells)
+
+    def _close_job(self, job: str) -> None:
+        self._control.close_job(job)
+        self._blobs.drop_job(job)
+        closed = self._jobs.pop(job, None)
+        if closed is not None:
+            for table in closed.tables.values():
+                _retire(table, closed.n_slots)
+            closed.cells.close()
+
+    def _job(self, job: str) -> _Job:
+        try:
+            return self._jobs[job]
+        except KeyError:
+            raise no_such_job(job) from None
+
+    # ----------------------------------------------------------------------------- tables
+
+    async def _create_table(self, spec: TableSpec) -> Answer:
+        check_spec(spec)
+        job_name = _job_of(spec.name)
+        async with self._making:
+            job = self._job(job_name)
+            known = job.tables.get(spec.name)
+            if known is None:
+                table = await self._make_table(spec, job.n_slots)
+                if self._jobs.get(job_name) is not job:
+                    table.memory.close()
+                    raise no_such_job(job_name)
+                job.tables[spec.name] = table
+            elif known.spec != spec:
+                raise StoreError(
+                    "it exists with another spec",
+                    where=f"table {spec.name!r}",
+                    fix="drop it first or use another name",
+                )
+        return Answer(wire.Done(known is None))
+
+    async def _make_table(self, spec: TableSpec, n_slots: int) -> _Table:
+        stride = table_stride(spec)
+        size = TableMemory.size(spec.rows, stride, n_slots)
+        check_room(size, f"table {spec.name!r} ({spec.rows} rows of {stride} float32)")
+        memory = self._new_segment(spec.name, size)
+        with contextlib.ExitStack() as undo:
+            undo.callback(memory.close)
+            for _ in memory.fill():
+                await asyncio.sleep(0)
+            _head(memory, n_slots).sequences.fill(NEVER)
+            undo.pop_all()
+        return _Table(spec, stride, memory)
+
+    def _drop_table(self, name: str) -> None:
+        job = self._jobs.get(_job_of(name))
+        table = job.tables.pop(name, None) if job is not None else None
+        if job is not None and table is not None:
+            _retire(table, job.n_slots)
+
+    def _attach_table(self, name: str) -> Answer:
+        table, n_slots = self._table(name), self._job(_job_of(name)).n_slots
+        reply = wire.SharedMemory(table.spec, table.stride, n_slots, table.memory.size)
+        return Answer(reply, table.memory)
+
+    def _table(self, name: str) -> _Table:
+        try:
+            return self._job(_job_of(name)).tables[name]
+        except KeyError:
+            raise StoreError(
+                "there is no such table",
+                where=f"table {name!r}",
+                fix="create it first; it may have been dropped",
+            ) from None
+
+    # ------------------------------------------------------------------------------ waits
+
+    def _put_blob(self, request: wire.PutBlob) -> Answer:
+        if len(request.value) >= _LARGE:
+            check_room(len(request.value), f"blob {request.key!r}")
+        if request.if_absent:
+            return Answer(wire.Done(self._blobs.put_if_absent(request.key, request.value)))
+        self._blobs.put(request.key, request.value)
+        return _DONE
+
+    async def _wait_blob(self, request: wire.WaitBlob) -> Answer:
+        value = self._blobs.get(request.key)
+        if value is None:
+            async with _event(lambda wake: self._blobs.watch(request.key, lambda _: wake())) as event:
+                await _wait(event, request.timeout)
+            value = self._blobs.get(request.key)
+        return Answer(wire.Values([value]))
+
+    async def _get_reports(self, request: wire.GetReports) -> Answer:
+        reports = self._control.reports(request.job, request.after)
+        if not reports:
+            async with _event(lambda wake: self._control.watch(request.job, wake)) as event:
+                await _wait(event, request.timeout)
+            reports = self._control.reports(request.job, request.after)
+        return Answer(wire.Reports(reports))
+
+    def _new_segment(self, name: str, size: int) -> Segment:
+        try:
+            return Segment(name, size, self._folder)
+        except OSError as error:
+            raise StoreError(
+                f"the system gives no memory: {error}",
+                where=name,
+                fix="close other jobs, or raise the limit of open files (ulimit -n)",
+            ) from error
+
+
+@contextlib.asynccontextmanager
+async def _event(watch: Callable[[Callable[[], None]], Callable[[], None]]) -> AsyncIterator[asyncio.Event]:
+    """An event that is set by what ``watch`` watches."""
+    event = asyncio.Event()
+    cancel = watch(event.set)
+    try:
+        yield event
+    finally:
+        cancel()
+
+
+async def _wait(event: asyncio.Event, timeout: float) -> None:
+    """Until the event is set or the time is over (also for a time that is not a number)."""
+    seconds = min(MAX_WAIT_S, timeout) if timeout > 0 else 0.0
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+
+
+def _head(memory: Segment, n_slots: int) -> TableMemory:
+    """A table's words without its rows."""
+    return TableMemory.over(memory.map(TableMemory.size(0, 0, n_slots)), 0, 0, n_slots)
+
+
+def _retire(table: _Table, n_slots: int) -> None:
+    """Tell who has mapped a table that it is gone, and let its memory go."""
+    _head(table.memory, n_slots).gone[0] = 1
+    table.memory.close()
+
+
+def _job_of(name: str) -> str:
+    """The job in ``"<job>/<name>"``."""
+    job, _, rest = name.partition("/")
+    if not (job and rest and name.isprintable() and len(name) <= _MAX_NAME):
+        raise StoreError(
+            f"{name[:80]!r} cannot name a table",
+            fix=f'name it "<job>/<name>", printable and of at most {_MAX_NAME} characters',
+        )
+    return job

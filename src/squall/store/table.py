@@ -1,0 +1,227 @@
+"""The core of the parameter server: one table over given memory, without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn
+
+from squall import _kernels
+from squall.errors import StoreError
+from squall.optim import CODES, is_lazy, optimizer_code
+from squall.records import Float32, Int64, SharedTable, Stamp, TableSpec
+from squall.store.control import stale_attempt
+from squall.store.layout import DRIVER_SLOT, Cells, TableMemory
+
+MAX_ROWS, MAX_DIM = 1 << 40, 1 << 24
+"""Largest shape of a table, if there were memory for it."""
+
+_BAD_ARGUMENT = (TypeError, ValueError, IndexError)
+
+
+def table_stride(spec: TableSpec) -> int:
+    """Floats in one row: weights, optimiser state, and the step column if there is a penalty."""
+    return int(_kernels.table_stride(optimizer_code(spec.optimizer), spec.dim, is_lazy(spec.optimizer)))
+
+
+def check_spec(spec: TableSpec) -> None:
+    """Raise `StoreError` unless a table can be made by this spec."""
+    problems = []
+    if not (1 <= spec.rows <= MAX_ROWS and 1 <= spec.dim <= MAX_DIM):
+        problems.append(
+            f"its shape ({spec.rows}, {spec.dim}) is not within (1, 1) to ({MAX_ROWS}, {MAX_DIM})"
+        )
+    if not 0 <= spec.regularized_rows <= spec.rows:
+        problems.append(f"regularized_rows is {spec.regularized_rows}, not within 0 to {spec.rows}")
+    if spec.optimizer.name not in CODES:
+        problems.append(f"there is no optimiser {spec.optimizer.name!r}")
+    settings = (spec.optimizer.learning_rate, spec.optimizer.l1, spec.optimizer.l2)
+    if not all(0.0 <= value < float("inf") for value in settings):
+        problems.append(f"learning_rate, l1, l2 = {settings} are not all finite and ≥ 0")
+    if problems:
+        raise StoreError("; ".join(problems), where=f"table {spec.name!r}", fix="correct the table's spec")
+
+
+class ParameterTable:
+    """A table of parameters, its optimiser, and who may update it.
+
+    Updates carry a :class:`~squall.records.Stamp`.  Sequence numbers belong to the *slot*:
+    they increase through all its attempts, so that an update which a dead attempt had
+    sent, and which its successor sends again, is applied once.  Slot −1 is the driver's.
+    Two words per slot are all that is kept for this.
+
+    A sequence number is taken before its update is applied: if the process dies in
+    between, the update is lost, or torn where others share the memory, but never doubled.
+
+    Parameters
+    ----------
+    spec : TableSpec
+        Its shape and optimiser.
+    memory : TableMemory
+        Rows, step counter and sequence words; may be shared with other processes.
+    attempts : (n_slots + 1,) int64
+        The newest attempt of each slot; raised by a stamp of a newer one.
+    """
+
+    def __init__(self, spec: TableSpec, memory: TableMemory, attempts: Int64) -> None:
+        self._spec = spec
+        self._memory = memory
+        self._attempts = attempts
+        optimizer = spec.optimizer
+        # The kernels' arguments, once: a pull of some rows takes microseconds.
+        self._array, self._step, self._dim = memory.array, memory.step, spec.dim
+        self._rule = (optimizer_code(optimizer), optimizer.learning_rate, optimizer.l1, optimizer.l2)
+        self._lazy = is_lazy(optimizer)
+        self._n_regularized = spec.regularized_rows
+
+    @classmethod
+    def private(cls, spec: TableSpec, n_slots: int) -> ParameterTable:
+        """A table of zeros in this process's own memory, for ``n_slots`` workers."""
+        check_spec(spec)
+        memory = TableMemory.private(spec.rows, table_stride(spec), n_slots)
+        return cls(spec, memory, Cells.private(n_slots).attempts)
+
+    @property
+    def spec(self) -> TableSpec:
+        """What the table was made by."""
+        return self._spec
+
+    @property
+    def gone(self) -> bool:
+        """Whether the store has dropped the table; its memory then serves nobody."""
+        return bool(self._memory.gone[0])
+
+    @property
+    def shared(self) -> SharedTable:
+        """The memory itself, for updates in place."""
+        return SharedTable(self._spec, self._array, self._step)
+
+    def pull(self, rows: Int64 | None = None) -> Float32:
+        """Weights after all steps so far.
+
+        Parameters
+        ----------
+        rows : (n,) int64, optional
+            Which rows, in any order and number; all if None.
+
+        Returns
+        -------
+        (n, dim) float32
+            A copy.
+
+        Raises
+        ------
+        StoreError
+            If a row is outside the table, or ``rows`` is not an int64 vector.
+        """
+        if rows is None:
+            return self._pull_all()
+        try:
+            if self._lazy:
+                step = int(self._step[0])
+                result = _kernels.table_pull(
+                    self._array, rows, self._dim, *self._rule, step, self._n_regularized
+                )
+            else:
+                result = _kernels.table_gather(self._array, rows, self._dim)
+        except _BAD_ARGUMENT as error:
+            self._refuse(error)
+        return result
+
+    def push(self, rows: Int64, gradient: Float32, stamp: Stamp) -> bool:
+        """Apply one minibatch's gradient by the optimiser, and count the step.
+
+        Parameters
+        ----------
+        rows : (n,) int64
+            Distinct rows.
+        gradient : (n, dim) float32
+            Mean gradient of the minibatch for these rows.
+        stamp : Stamp
+            Who sends it.
+
+        Returns
+        -------
+        bool
+            False, and nothing has changed, if the stamp is a repeat or older than the last.
+
+        Raises
+        ------
+        StaleAttemptError
+            If the slot has a newer attempt.
+        StoreError
+            If the arguments do not fit the table; nothing has changed.
+        """
+
+        def update() -> None:
+            step = int(self._step[0])
+            _kernels.table_update(self._array, rows, gradient, *self._rule, step, self._n_regularized)
+            self._step[0] += 1
+
+        self._check_width(gradient)
+        return self._once(stamp, update)
+
+    def add(self, rows: Int64, deltas: Float32, stamp: Stamp) -> bool:
+        """Add to the weights of distinct rows, past the optimiser; otherwise as `push`."""
+        self._check_width(deltas)
+        return self._once(stamp, lambda: _kernels.table_add(self._array, rows, deltas))
+
+    def exchange(self, push: tuple[Int64, Float32] | None, pull: Int64, stamp: Stamp) -> Float32:
+        """`push` (unless it is None or a repeat), then `pull`; raises as these."""
+        if push is None:
+            self._check_attempt(stamp)
+        else:
+            self.push(*push, stamp)
+        return self.pull(pull)
+
+    def _pull_all(self) -> Float32:
+        if self._lazy:
+            _kernels.table_catch_up(
+                self._array, *self._rule, int(self._step[0]), self._n_regularized, self._dim
+            )
+        return self._array[:, : self._dim].copy()
+
+    def _once(self, stamp: Stamp, apply: Callable[[], None]) -> bool:
+        """Apply an update unless its stamp says that it has been, or may not be."""
+        self._check_attempt(stamp)
+        sequences, slot = self._memory.sequences, stamp.slot
+        last = sequences[slot]
+        if stamp.sequence <= last:
+            return False
+        sequences[slot] = stamp.sequence
+        try:
+            apply()
+        except _BAD_ARGUMENT as error:
+            # The kernels check everything before they change anything.
+            sequences[slot] = last
+            self._refuse(error)
+        return True
+
+    def _check_attempt(self, stamp: Stamp) -> None:
+        slot, attempts = stamp.slot, self._attempts
+        if not DRIVER_SLOT <= slot < len(attempts) - 1:
+            raise StoreError(
+                f"there is no slot {slot}",
+                where=f"table {self._spec.name!r}",
+                fix=f"its job has slots 0 to {len(attempts) - 2}",
+            )
+        newest = attempts[slot]
+        if stamp.attempt < newest:
+            raise stale_attempt(f"table {self._spec.name!r}, slot {slot}", stamp.attempt, int(newest))
+        if stamp.attempt > newest:
+            attempts[slot] = stamp.attempt
+
+    def _check_width(self, values: Float32) -> None:
+        # The kernels take any width that fits into a row.
+        if values.ndim != 2 or values.shape[1] != self._dim:
+            raise StoreError(
+                f"values of shape {values.shape} were given",
+                where=f"table {self._spec.name!r}",
+                fix=f"give (n, {self._dim})",
+            )
+
+    def _refuse(self, error: Exception) -> NoReturn:
+        raise StoreError(
+            str(error),
+            where=f"table {self._spec.name!r}",
+            fix=f"give int64 rows from 0 to {self._spec.rows - 1} and float32 values (n, {self._dim})",
+        ) from error

@@ -1,0 +1,1 @@
+"""Contract suites: one for each protocol, to be run on every implementation of it."""

@@ -1,0 +1,436 @@
+"""The contract suites of `Tables`, `Blobs` and `Control`.
+
+An implementation subclasses these in its tests (with a name that pytest collects) and
+overrides the fixtures that raise :class:`NotImplementedError`.
+"""
+# ruff: noqa: D102 - the tests' names say what is promised
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from squall.errors import StaleAttemptError, StoreError
+from squall.protocols import Blobs, Control, Tables
+from squall.records import Float32, Int64, OptimizerSpec, Phases, Report, Stamp, TableSpec
+
+N_SLOTS = 3
+"""Slots of the job that the fixtures open."""
+
+
+def rows_of(*numbers: int) -> Int64:
+    """Row numbers as the tables take them."""
+    return np.array(numbers, dtype=np.int64)
+
+
+def filled(shape: tuple[int, int], value: float) -> Float32:
+    """A matrix of one value."""
+    return np.full(shape, value, dtype=np.float32)
+
+
+class TablesContract:
+    """What every implementation of `Tables` must do."""
+
+    @pytest.fixture
+    def job(self) -> str:
+        """Name of an open job with :data:`N_SLOTS` slots."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def tables(self) -> Tables:
+        """The implementation."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def register(self) -> Callable[[int, int], None]:
+        """Registers (slot, attempt) of the job."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def spec(self, job: str) -> TableSpec:
+        """A table of 10 × 2 without penalty; gradient steps have length 1/2."""
+        return TableSpec(f"{job}/weights", 10, 2, OptimizerSpec("sgd", 0.5), 9)
+
+    @pytest.fixture
+    def name(self, tables: Tables, spec: TableSpec) -> str:
+        """Name of that table, which exists."""
+        tables.create(spec)
+        return spec.name
+
+    def test_new_table_is_zero(self, tables: Tables, name: str, spec: TableSpec) -> None:
+        weights = tables.pull(name)
+        assert weights.shape == (10, 2)
+        assert weights.dtype == np.float32
+        assert not weights.any()
+        assert tables.describe(name) == spec
+
+    def test_create_again_keeps_it(self, tables: Tables, name: str, spec: TableSpec) -> None:
+        tables.add(name, rows_of(1), filled((1, 2), 3.0), Stamp(0, 0, 0))
+        tables.create(spec)
+        assert tables.pull(name, rows_of(1)).tolist() == [[3.0, 3.0]]
+
+    def test_create_with_another_spec_is_refused(self, tables: Tables, name: str) -> None:
+        with pytest.raises(StoreError, match="another spec"):
+            tables.create(TableSpec(name, 11, 2, OptimizerSpec("sgd", 0.5), 9))
+
+    @pytest.mark.parametrize(("rows", "dim"), [(0, 1), (1, 0), (-1, 1)])
+    def test_create_without_rows_is_refused(self, tables: Tables, job: str, rows: int, dim: int) -> None:
+        with pytest.raises(StoreError):
+            tables.create(TableSpec(f"{job}/bad", rows, dim, OptimizerSpec("sgd", 0.5), 0))
+
+    def test_drop_forgets(self, tables: Tables, name: str, spec: TableSpec) -> None:
+        tables.add(name, rows_of(1), filled((1, 2), 3.0), Stamp(0, 0, 0))
+        tables.drop(name)
+        tables.drop(name)
+        with pytest.raises(StoreError):
+            tables.pull(name)
+        tables.create(spec)
+        assert not tables.pull(name).any()
+        assert tables.add(name, rows_of(1), filled((1, 2), 3.0), Stamp(0, 0, 0))
+
+    def test_unknown_table(self, tables: Tables, job: str) -> None:
+        name, rows, values, stamp = f"{job}/none", rows_of(0), filled((1, 2), 1.0), Stamp(0, 0, 0)
+        calls: list[Callable[[], object]] = [
+            lambda: tables.describe(name),
+            lambda: tables.pull(name),
+            lambda: tables.pull(name, rows),
+            lambda: tables.push(name, rows, values, stamp),
+            lambda: tables.add(name, rows, values, stamp),
+            lambda: tables.exchange(name, None, rows, stamp),
+        ]
+        for call in calls:
+            with pytest.raises(StoreError, match="none"):
+                call()
+
+    def test_pull_takes_rows_in_any_order(self, tables: Tables, name: str) -> None:
+        deltas = np.arange(20, dtype=np.float32).reshape(10, 2)
+        tables.add(name, np.arange(10), deltas, Stamp(0, 0, 0))
+        assert np.array_equal(tables.pull(name, rows_of(7, 0, 7)), deltas[[7, 0, 7]])
+        assert tables.pull(name, rows_of()).shape == (0, 2)
+
+    def test_pull_is_a_copy(self, tables: Tables, name: str) -> None:
+        tables.pull(name)[:] = 1.0
+        tables.pull(name, rows_of(1))[:] = 1.0
+        assert not tables.pull(name).any()
+
+    def test_push_is_a_step_of_the_optimizer(self, tables: Tables, name: str) -> None:
+        assert tables.push(name, rows_of(2, 5), np.array([[1, 2], [3, 4]], np.float32), Stamp(0, 0, 0))
+        assert tables.pull(name, rows_of(2, 5, 6)).tolist() == [[-0.5, -1.0], [-1.5, -2.0], [0.0, 0.0]]
+
+    def test_push_of_nothing(self, tables: Tables, name: str) -> None:
+        assert tables.push(name, rows_of(), filled((0, 2), 0.0), Stamp(0, 0, 0))
+        assert not tables.pull(name).any()
+
+    def test_repeats_are_dropped(self, tables: Tables, name: str) -> None:
+        rows, ones = rows_of(0), filled((1, 2), 1.0)
+        assert tables.push(name, rows, ones, Stamp(0, 0, 4))
+        assert not tables.push(name, rows, ones, Stamp(0, 0, 4))
+        assert not tables.add(name, rows, ones, Stamp(0, 0, 3))
+        assert tables.push(name, rows, ones, Stamp(1, 0, 4)), "sequences are the slot's own"
+        assert tables.pull(name, rows).tolist() == [[-1.0, -1.0]]
+
+    def test_a_successor_repeats_nothing(
+        self, tables: Tables, name: str, register: Callable[[int, int], None]
+    ) -> None:
+        rows, ones = rows_of(0), filled((1, 2), 1.0)
+        register(0, 0)
+        assert tables.push(name, rows, ones, Stamp(0, 0, 7))
+        register(0, 1)
+        assert not tables.push(name, rows, ones, Stamp(0, 1, 7))
+        assert tables.push(name, rows, ones, Stamp(0, 1, 8))
+
+    def test_stale_attempts_are_refused(
+        self, tables: Tables, name: str, register: Callable[[int, int], None]
+    ) -> None:
+        rows, ones, stamp = rows_of(0), filled((1, 2), 1.0), Stamp(0, 0, 5)
+        register(0, 0)
+        register(0, 1)
+        with pytest.raises(StaleAttemptError):
+            tables.push(name, rows, ones, stamp)
+        with pytest.raises(StaleAttemptError):
+            tables.add(name, rows, ones, stamp)
+        with pytest.raises(StaleAttemptError):
+            tables.exchange(name, None, rows, stamp)
+        assert not tables.pull(name).any()
+        assert tables.push(name, rows, ones, Stamp(1, 0, 5)), "other slots are not concerned"
+
+    def test_exchange_reads_its_own_writes(self, tables: Tables, name: str) -> None:
+        push = (rows_of(3), filled((1, 2), 1.0))
+        assert tables.exchange(name, push, rows_of(3, 4), Stamp(0, 0, 0)).tolist() == [[-0.5, -0.5], [0, 0]]
+        assert tables.exchange(name, push, rows_of(3), Stamp(0, 0, 0)).tolist() == [[-0.5, -0.5]]
+        assert tables.exchange(name, None, rows_of(3), Stamp(0, 0, 1)).tolist() == [[-0.5, -0.5]]
+
+    def test_the_driver_has_a_slot(self, tables: Tables, name: str) -> None:
+        assert tables.add(name, rows_of(0), filled((1, 2), 1.0), Stamp(-1, 0, 0))
+        assert not tables.add(name, rows_of(0), filled((1, 2), 1.0), Stamp(-1, 0, 0))
+        assert tables.push(name, rows_of(0), filled((1, 2), 2.0), Stamp(0, 0, 0))
+        assert not tables.pull(name).any()
+
+    @pytest.mark.parametrize("slot", [-2, N_SLOTS])
+    def test_unknown_slot(self, tables: Tables, name: str, slot: int) -> None:
+        with pytest.raises(StoreError, match="slot"):
+            tables.push(name, rows_of(0), filled((1, 2), 1.0), Stamp(slot, 0, 0))
+
+    @pytest.mark.parametrize("row", [-1, 10, 2**62])
+    def test_rows_outside_change_nothing(self, tables: Tables, name: str, row: int) -> None:
+        rows, values, stamp = rows_of(0, row), filled((2, 2), 1.0), Stamp(0, 0, 0)
+        with pytest.raises(StoreError):
+            tables.pull(name, rows)
+        with pytest.raises(StoreError):
+            tables.push(name, rows, values, stamp)
+        with pytest.raises(StoreError):
+            tables.add(name, rows, values, stamp)
+        assert not tables.pull(name).any()
+        assert tables.push(name, rows_of(0), filled((1, 2), 1.0), stamp), "the stamp was not used up"
+
+    @pytest.mark.parametrize("shape", [(1, 2), (2, 1), (2, 3)])
+    def test_values_of_another_shape(self, tables: Tables, name: str, shape: tuple[int, int]) -> None:
+        with pytest.raises(StoreError):
+            tables.push(name, rows_of(0, 1), filled(shape, 1.0), Stamp(0, 0, 0))
+        with pytest.raises(StoreError):
+            tables.add(name, rows_of(0, 1), filled(shape, 1.0), Stamp(0, 0, 0))
+        assert not tables.pull(name).any()
+
+    @pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
+    def test_penalties_reach_rows_that_no_push_touches(
+        self, tables: Tables, job: str, optimizer: str
+    ) -> None:
+        rule = OptimizerSpec("sgd" if optimizer == "sgd" else "adagrad", 0.1, l1=0.01, l2=0.1)
+        spec = TableSpec(f"{job}/penalised", 4, 1, rule, 3)
+        tables.create(spec)
+        tables.push(spec.name, np.arange(4), filled((4, 1), -1.0), Stamp(0, 0, 0))
+        before = tables.pull(spec.name)
+        for sequence in range(1, 6):
+            tables.push(spec.name, rows_of(0), filled((1, 1), 0.0), Stamp(0, 0, sequence))
+        some = tables.pull(spec.name, rows_of(1, 3))
+        assert 0 < some[0, 0] < before[1, 0]
+        assert some[1, 0] == before[3, 0], "the intercept is not penalised"
+        assert np.array_equal(tables.pull(spec.name)[[1, 3]], some)
+
+
+class BlobsContract:
+    """What every implementation of `Blobs` must do."""
+
+    @pytest.fixture
+    def blobs(self) -> Blobs:
+        """The implementation."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def other(self) -> Blobs:
+        """Another client of the same store, for another thread."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def key(self) -> str:
+        """A key that has no value."""
+        raise NotImplementedError
+
+    @pytest.mark.parametrize("value", [b"", b"x", bytes(range(256)) * 4096])
+    def test_values_come_back(self, blobs: Blobs, other: Blobs, key: str, value: bytes) -> None:
+        blobs.put(key, value)
+        assert other.get(key) == value
+
+    def test_put_replaces(self, blobs: Blobs, key: str) -> None:
+        blobs.put(key, b"1")
+        blobs.put(key, b"2")
+        assert blobs.get(key) == b"2"
+
+    def test_put_if_absent(self, blobs: Blobs, other: Blobs, key: str) -> None:
+        assert blobs.put_if_absent(key, b"")
+        assert not other.put_if_absent(key, b"2")
+        assert blobs.get(key) == b""
+
+    def test_missing_is_none(self, blobs: Blobs, key: str) -> None:
+        assert blobs.get(key) is None
+        assert blobs.wait(key, 0.0) is None
+
+    def test_mget_keeps_order(self, blobs: Blobs, key: str) -> None:
+        blobs.put(f"{key}1", b"1")
+        blobs.put(f"{key}2", b"2")
+        assert blobs.mget([f"{key}2", key, f"{key}1", f"{key}2"]) == [b"2", None, b"1", b"2"]
+        assert blobs.mget([]) == []
+
+    def test_delete(self, blobs: Blobs, key: str) -> None:
+        blobs.put(key, b"1")
+        blobs.delete(key)
+        blobs.delete(key)
+        assert blobs.get(key) is None
+        assert blobs.put_if_absent(key, b"2")
+
+    def test_wait_ends_after_its_time(self, blobs: Blobs, key: str) -> None:
+        start = time.monotonic()
+        assert blobs.wait(key, 0.1) is None
+        assert 0.09 <= time.monotonic() - start < 5.0
+
+    def test_wait_gets_a_later_value_and_blocks_nobody(self, blobs: Blobs, other: Blobs, key: str) -> None:
+        got: list[bytes | None] = []
+        thread = threading.Thread(target=lambda: got.append(other.wait(key, 20.0)))
+        thread.start()
+        try:
+            time.sleep(0.05)
+            start = time.monotonic()
+            assert blobs.get(f"{key}-not") is None
+            assert time.monotonic() - start < 5.0
+        finally:
+            blobs.put(key, b"late")
+            thread.join(20.0)
+        assert got == [b"late"]
+
+
+def report_of(slot: int, attempt: int, epoch: int = 0, rows: int = 1) -> Report:
+    """A report with some numbers in it."""
+    return Report(slot, attempt, epoch, rows, 0.5, 1.0, False, Phases(compute=1.25, bytes_in=7))
+
+
+class ControlContract:
+    """What every implementation of `Control` must do."""
+
+    @pytest.fixture
+    def control(self) -> Control:
+        """The implementation."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def other(self) -> Control:
+        """Another client of the same store, for another thread."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def new_job(self) -> str:
+        """Name of a job that is not open."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def job(self, control: Control, new_job: str) -> Iterator[str]:
+        """Name of a job with :data:`N_SLOTS` slots."""
+        control.open_job(new_job, N_SLOTS)
+        yield new_job
+        control.close_job(new_job)
+
+    def test_open_twice(self, control: Control, job: str) -> None:
+        control.register(job, 0, 4, 1)
+        control.open_job(job, N_SLOTS)
+        with pytest.raises(StaleAttemptError):
+            control.register(job, 0, 3, 1)
+        with pytest.raises(StoreError, match="open"):
+            control.open_job(job, N_SLOTS + 1)
+
+    @pytest.mark.parametrize("name", ["", "a/b", "a\n", "x" * 201])
+    def test_bad_names(self, control: Control, name: str) -> None:
+        with pytest.raises(StoreError, match="cannot name"):
+            control.open_job(name, 1)
+
+    @pytest.mark.parametrize("n_slots", [0, -1, 2**40])
+    def test_bad_number_of_slots(self, control: Control, new_job: str, n_slots: int) -> None:
+        with pytest.raises(StoreError, match="slots"):
+            control.open_job(new_job, n_slots)
+
+    def test_unknown_job(self, control: Control, new_job: str) -> None:
+        calls: list[Callable[[], object]] = [
+            lambda: control.register(new_job, 0, 0, 1),
+            lambda: control.progress(new_job, 0),
+            lambda: control.save_state(new_job, 0, 0, b""),
+            lambda: control.report(new_job, report_of(0, 0)),
+            lambda: control.reports(new_job, 0, 0.0),
+            lambda: control.request_stop(new_job),
+            lambda: control.stop_requested(new_job),
+        ]
+        for call in calls:
+            with pytest.raises(StoreError, match="no such job"):
+                call()
+
+    @pytest.mark.parametrize("slot", [-1, N_SLOTS])
+    def test_unknown_slot(self, control: Control, job: str, slot: int) -> None:
+        with pytest.raises(StoreError, match="slot"):
+            control.register(job, slot, 0, 1)
+        with pytest.raises(StoreError, match="slot"):
+            control.progress(job, slot)
+
+    def test_a_successor_takes_over(self, control: Control, other: Control, job: str) -> None:
+        first = control.register(job, 1, 0, 1)
+        assert (first.minibatches, first.state) == (0, b"")
+        control.progress(job, 1)[0] += 41
+        control.progress(job, 1)[0] += 1
+        control.save_state(job, 1, 0, b"momentum")
+        second = other.register(job, 1, 1, 2)
+        assert (second.minibatches, second.state) == (42, b"momentum")
+        assert other.progress(job, 1).tolist() == [42]
+        assert other.progress(job, 0).tolist() == [0]
+
+    def test_stale_attempts_are_refused(self, control: Control, other: Control, job: str) -> None:
+        control.register(job, 0, 0, 1)
+        other.register(job, 0, 2, 2)
+        calls: list[Callable[[], object]] = [
+            lambda: control.register(job, 0, 1, 1),
+            lambda: control.save_state(job, 0, 0, b"old"),
+            lambda: control.report(job, report_of(0, 0)),
+        ]
+        for call in calls:
+            with pytest.raises(StaleAttemptError, match="replaced by attempt 2"):
+                call()
+        assert control.reports(job, 0, 0.0) == []
+        assert other.register(job, 0, 3, 3).state == b""
+
+    def test_register_again(self, control: Control, other: Control, job: str) -> None:
+        control.register(job, 0, 0, 1)
+        control.register(job, 0, 0, 1)
+        with pytest.raises(StaleAttemptError, match="already runs"):
+            other.register(job, 0, 0, 2)
+
+    def test_reports_are_numbered(self, control: Control, other: Control, job: str) -> None:
+        sent = [report_of(slot, 0, rows=slot) for slot in range(N_SLOTS)]
+        for report in sent:
+            other.register(job, report.slot, 0, 1)
+            other.report(job, report)
+        assert control.reports(job, 0, 0.0) == sent
+        assert control.reports(job, 0, 0.0) == sent
+        assert control.reports(job, 2, 0.0) == sent[2:]
+        assert control.reports(job, 3, 0.0) == []
+        for after in (1, 4):
+            with pytest.raises(StoreError, match="were asked for"):
+                control.reports(job, after, 0.0)
+
+    def test_reports_wait(self, control: Control, other: Control, job: str) -> None:
+        other.register(job, 0, 0, 1)
+        start = time.monotonic()
+        assert control.reports(job, 0, 0.1) == []
+        assert 0.09 <= time.monotonic() - start < 5.0
+        timer = threading.Timer(0.1, other.report, (job, report_of(0, 0)))
+        timer.start()
+        try:
+            assert control.reports(job, 0, 20.0) == [report_of(0, 0)]
+        finally:
+            timer.join()
+
+    def test_stop_flag(self, control: Control, other: Control, job: str) -> None:
+        assert not other.stop_requested(job)
+        control.request_stop(job)
+        assert other.stop_requested(job)
+        assert control.stop_requested(job)
+
+    def test_close_forgets(self, control: Control, other: Control, job: str) -> None:
+        other.register(job, 0, 5, 1)
+        other.report(job, report_of(0, 5))
+        assert not other.stop_requested(job)
+        control.close_job(job)
+        control.close_job(job)
+        assert other.stop_requested(job), "a worker that is left over stops"
+        with pytest.raises(StoreError, match="no such job"):
+            other.report(job, report_of(0, 5))
+        control.open_job(job, N_SLOTS)
+        assert control.reports(job, 0, 0.0) == []
+        assert control.register(job, 0, 0, 2).minibatches == 0
+
+    def test_close_wakes_who_waits(self, control: Control, other: Control, job: str) -> None:
+        timer = threading.Timer(0.1, other.close_job, (job,))
+        timer.start()
+        try:
+            with pytest.raises(StoreError, match="no such job"):
+                control.reports(job, 0, 20.0)
+        finally:
+            timer.join()

@@ -1,0 +1,153 @@
+"""The worker's loop: blocks of rows in, a better shared model out, until told to stop.
+
+One call of :func:`train` is the whole life of one attempt.  It takes its slot over where the
+predecessor left it, trains block by block, tells the driver what it did, and ends for one of
+three reasons: the last epoch is done, the driver asked it to stop, or its own time is nearly
+up and a successor must go on.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+from squall.data.iterator import BlockVisit, MinibatchStream
+from squall.data.objects import ObjectStore
+from squall.errors import DivergenceError
+from squall.protocols import Control, FunctionContext, Strategy
+from squall.records import Chaos, OptimizerSpec, Registration, WorkerTask
+from squall.worker.reporter import Reporter
+
+End = Literal["finished", "stopped", "handover"]
+
+_GUARD_FLOOR_S = 0.2
+"""At least this long before its end a function stops training, to hand over in order."""
+
+
+class TimeGuard:
+    """Says when to stop: before the platform does, by a margin that grows with block times."""
+
+    def __init__(self, context: FunctionContext) -> None:
+        self._context = context
+        self._longest = 0.0
+        self._started = time.monotonic()
+
+    def start_block(self) -> None:
+        """A block begins."""
+        self._started = time.monotonic()
+
+    def end_block(self) -> None:
+        """A block has ended."""
+        self._longest = max(self._longest, time.monotonic() - self._started)
+
+    def expired(self) -> bool:
+        """Whether another block might not fit."""
+        return self._context.remaining_s() < _GUARD_FLOOR_S + 3.0 * self._longest
+
+
+def train(
+    task: WorkerTask,
+    context: FunctionContext,
+    registration: Registration,
+    control: Control,
+    strategy: Strategy,
+    stream: MinibatchStream,
+    optimizer: OptimizerSpec,
+    objects: ObjectStore,
+) -> End:
+    """Train this slot's share of the remaining epochs.
+
+    Parameters
+    ----------
+    task : WorkerTask
+        What to do.
+    context : FunctionContext
+        Time left, and how long the start took.
+    registration : Registration
+        What the predecessor left.
+    control, strategy, stream
+        The seams, ready to use; the stream starts at ``registration.minibatches``.
+    optimizer : OptimizerSpec
+        For the message of a divergence.
+    objects : ObjectStore
+        Whose requests are reported.
+
+    Returns
+    -------
+    "finished", "stopped" or "handover"
+
+    Raises
+    ------
+    DivergenceError
+        If a loss is not finite.
+    StaleAttemptError
+        If this attempt has been replaced.
+    """
+    if registration.state:
+        strategy.load_state_dict(msgspec.msgpack.decode(registration.state))
+    reporter = Reporter(task, control, context, objects)
+    guard = TimeGuard(context)
+    done = registration.minibatches
+    for visit in stream:
+        guard.start_block()
+        for first, count in _pieces(visit, done, task):
+            loss_sum, weight_sum, rows = reporter.timed(
+                "compute", strategy.step, visit.block, visit.order, task.batch_size, first, count
+            )
+            if not math.isfinite(loss_sum):
+                raise _divergence(visit.epoch, optimizer)
+            reporter.add(visit.epoch, rows, loss_sum, weight_sum)
+            done += count
+            _maybe_kill(task, done)
+        guard.end_block()
+        if visit.last_of_epoch:
+            strategy.finish_epoch(visit.epoch)
+        reporter.after_block(visit, stream)
+        end = _reason_to_end(task, control, guard)
+        if end is not None:
+            state = msgspec.msgpack.encode(strategy.state_dict())
+            control.save_state(task.job, task.slot, task.attempt, state)
+            reporter.flush(epoch_done=False)
+            return end
+    return "finished"
+
+
+def _reason_to_end(task: WorkerTask, control: Control, guard: TimeGuard) -> End | None:
+    if control.stop_requested(task.job):
+        return "stopped"
+    return "handover" if guard.expired() else None
+
+
+def _pieces(visit: BlockVisit, done: int, task: WorkerTask) -> Iterator[tuple[int, int]]:
+    """The block's minibatches as (first, count); cut where a fault is to be injected."""
+    count = visit.n_minibatches - visit.first
+    cut = _faulty_minibatch(task) - done
+    if 0 < cut < count:
+        yield visit.first, cut
+        yield visit.first + cut, count - cut
+    elif count:
+        yield visit.first, count
+
+
+def _faulty_minibatch(task: WorkerTask) -> int:
+    chaos: Chaos | None = task.chaos
+    return chaos.minibatch if chaos and (chaos.slot, chaos.attempt) == (task.slot, task.attempt) else -1
+
+
+def _maybe_kill(task: WorkerTask, done: int) -> None:
+    if done == _faulty_minibatch(task):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _divergence(epoch: int, optimizer: OptimizerSpec) -> DivergenceError:
+    return DivergenceError(
+        f"the loss is not finite in epoch {epoch + 1} with {optimizer.name} at "
+        f"learning_rate={optimizer.learning_rate:g}",
+        fix="use a smaller learning_rate, or scale the features (squall.MinMaxScaler)",
+    )

@@ -1,0 +1,59 @@
+"""The entry point inside a function: from an event to a trained share."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import msgspec
+
+from squall.data.iterator import MinibatchStream, block_rows
+from squall.data.objects import ObjectStore
+from squall.data.training import load_training
+from squall.models.logistic import LogisticModel
+from squall.protocols import FunctionContext
+from squall.records import WorkerTask
+from squall.store.embedded import connect
+from squall.worker.loop import train
+from squall.worker.strategies import strategy_from_dict
+
+
+def handle(event: dict[str, Any], context: FunctionContext) -> dict[str, Any]:
+    """Train one slot's share of a job.
+
+    Parameters
+    ----------
+    event : dict
+        A :class:`squall.records.WorkerTask` as plain data.
+    context : FunctionContext
+        The platform's facts about this invocation.
+
+    Returns
+    -------
+    dict
+        ``{"end": "finished" | "stopped" | "handover"}``.
+    """
+    task = msgspec.convert(event, WorkerTask)
+    model = msgspec.convert(task.model, LogisticModel)
+    objects = ObjectStore(task.storage)
+    manifest = load_training(objects, task.training)
+    with connect(task.store) as store:
+        registration = store.control.register(task.job, task.slot, task.attempt, os.getpid())
+        progress = store.control.progress(task.job, task.slot)
+        print(f"slot {task.slot} attempt {task.attempt}: starts at minibatch {registration.minibatches}")
+        strategy = strategy_from_dict(task.strategy).bind(task, model, store.tables, progress)
+        optimizer = store.tables.describe(task.table).optimizer
+        with MinibatchStream(
+            objects,
+            manifest,
+            batch_size=task.batch_size,
+            block_rows=block_rows(manifest, task.n_slots, task.batch_size),
+            seed=task.seed,
+            n_slots=task.n_slots,
+            slot=task.slot,
+            epochs=task.epochs,
+            start_minibatch=registration.minibatches,
+        ) as stream:
+            end = train(task, context, registration, store.control, strategy, stream, optimizer, objects)
+        print(f"slot {task.slot} attempt {task.attempt}: {end} after minibatch {int(progress[0])}")
+    return {"end": end}

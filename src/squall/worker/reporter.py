@@ -1,0 +1,114 @@
+"""What a worker tells its driver: rows, loss and where the time went, a few times a second."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from squall.data.iterator import BlockVisit, MinibatchStream
+from squall.data.objects import ObjectStore
+from squall.protocols import Control, FunctionContext
+from squall.records import Phases, Report, WorkerTask
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+INTERVAL_S = 0.2
+
+
+def private_memory() -> int:
+    """Bytes of private (anonymous) memory of this process now.
+
+    Mapped partitions and shared tables are not the worker's own, so they do not count.
+    """
+    try:
+        with open("/proc/self/status", encoding="ascii") as status:  # noqa: PTH123 (hot path)
+            for line in status:
+                if line.startswith("RssAnon:"):
+                    return int(line.split()[1]) << 10
+    except OSError:  # not Linux: the kernel's high-water mark is the best there is
+        pass
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+class Reporter:
+    """Collects what was done since the last report, and sends it when due.
+
+    Parameters
+    ----------
+    task : WorkerTask
+        Whose work it is.
+    control : Control
+        Where reports go.
+    context : FunctionContext
+        For the cold start, which counts in the first report.
+    objects : ObjectStore
+        Counts the worker's requests.
+    """
+
+    def __init__(
+        self, task: WorkerTask, control: Control, context: FunctionContext, objects: ObjectStore
+    ) -> None:
+        self._task, self._control, self._objects = task, control, objects
+        self._phases = Phases(cold_start=context.cold_start_s)
+        self._epoch = 0
+        self._rows = 0
+        self._loss_sum = self._weight_sum = 0.0
+        self._sent = time.monotonic()
+        self._cpu = time.process_time()
+        self._fetched: tuple[float, float, int, int] = (0.0, 0.0, 0, 0)
+
+    def timed(self, phase: str, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """``call(...)``, its time added to a phase."""
+        started = time.perf_counter()
+        try:
+            return call(*args, **kwargs)
+        finally:
+            spent = time.perf_counter() - started
+            setattr(self._phases, phase, getattr(self._phases, phase) + spent)
+
+    def add(self, epoch: int, rows: int, loss_sum: float, weight_sum: float) -> None:
+        """Note rows trained and their progressive loss."""
+        self._epoch = epoch
+        self._rows += rows
+        self._loss_sum += loss_sum
+        self._weight_sum += weight_sum
+
+    def after_block(self, visit: BlockVisit, stream: MinibatchStream) -> None:
+        """Account for reading, and send a report if one is due or the epoch is over."""
+        self._account_fetch(stream)
+        if visit.last_of_epoch or time.monotonic() - self._sent > INTERVAL_S:
+            self._epoch = visit.epoch
+            self.flush(epoch_done=visit.last_of_epoch)
+
+    def _account_fetch(self, stream: MinibatchStream) -> None:
+        seen = (stream.fetch_s, stream.wait_s, stream.bytes_in, self._objects.gets)
+        fetch, wait, size, gets = (now - before for now, before in zip(seen, self._fetched, strict=True))
+        self._fetched = seen
+        self._phases.fetch += fetch
+        self._phases.wait += wait
+        self._phases.bytes_in += int(size)
+        self._phases.gets += int(gets)
+
+    def flush(self, *, epoch_done: bool) -> None:
+        """Send what there is."""
+        if not self._rows and not epoch_done:
+            return
+        cpu = time.process_time()
+        self._phases.cpu += cpu - self._cpu
+        self._phases.peak_rss = max(self._phases.peak_rss, private_memory())
+        report = Report(
+            slot=self._task.slot,
+            attempt=self._task.attempt,
+            epoch=self._epoch,
+            rows=self._rows,
+            loss_sum=self._loss_sum,
+            weight_sum=self._weight_sum,
+            epoch_done=epoch_done,
+            phases=self._phases,
+        )
+        self._control.report(self._task.job, report)
+        self._phases, self._cpu, self._sent = Phases(), cpu, time.monotonic()
+        self._rows, self._loss_sum, self._weight_sum = 0, 0.0, 0.0

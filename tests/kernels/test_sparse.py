@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from squall import _kernels as kernels
+
+from . import oracles
+from .strategies import blocks, small_block
+
+
+@given(blocks(), st.lists(st.integers(0, 10**6), max_size=40))
+def test_take_is_fancy_indexing(case, picks):
+    block, n_features = case
+    csr = block["indptr"], block["indices"], block["values"]
+    n = len(block["indptr"]) - 1
+    rows = np.array([p % n for p in picks] if n else [], np.int64)
+    taken = kernels.csr_take(*csr, rows)
+    np.testing.assert_array_equal(oracles.dense(*taken, n_features), oracles.dense(*csr, n_features)[rows])
+    assert (taken[2] is None) == (csr[2] is None)
+    assert [a.dtype for a in taken[:2]] == [np.int64, np.int32]
+
+
+@given(blocks(max_nnz=70), st.floats(-5, 5), st.integers(1, 3))
+def test_margins_are_the_dense_product(case, intercept, stride):
+    block, n_features = case
+    csr = block["indptr"], block["indices"], block["values"]
+    table = np.random.default_rng(0).normal(size=(n_features, stride)).astype(np.float32)
+    coef = table[:, 0]
+    expected = oracles.dense(*csr, n_features) @ coef.astype(np.float64) + intercept
+    np.testing.assert_allclose(kernels.csr_margins(*csr, coef, intercept), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_margins_with_a_reversed_view():
+    csr = np.array([0, 1, 2], np.int64), np.array([0, 2], np.int32), None
+    coef = np.array([1, 2, 3], np.float32)[::-1]
+    assert kernels.csr_margins(*csr, coef, 0.0).tolist() == [3, 1]
+
+
+@given(blocks())
+def test_sound_matrices_are_valid(case):
+    block, n_features = case
+    kernels.csr_validate(block["indptr"], block["indices"], block["values"], n_features)
+
+
+BAD = [
+    ("indptr", [1, 2, 2, 3, 5], ValueError, "indptr: starts at 1"),
+    ("indptr", [0, 2, 1, 3, 5], ValueError, r"indptr: row 1 spans \[2, 1\)"),
+    ("indptr", [0, 2, 2, 3, 6], ValueError, r"indptr: row 3 spans \[3, 6\)"),
+    ("indptr", [0, -2, 2, 3, 5], ValueError, r"indptr: row 0 spans \[0, -2\)"),
+    ("indptr", [0, 2**62, 2, 3, 5], ValueError, "indptr: row 0"),
+    ("indptr", [-(2**63), 2, 2, 3, 5], ValueError, "indptr: (row 0|starts)"),
+    ("indptr", [0, 2, 2, 3, 4], ValueError, "indptr: ends at 4 but indices has 5"),
+    ("indices", [0, 3, 5, 1, 1], IndexError, r"indices: row 2, position 0: feature 5 is not in \[0, 5\)"),
+    ("indices", [0, -1, 4, 1, 1], IndexError, "indices: row 0, position 1: feature -1"),
+    ("indices", [0, 3, 4, 1, 2**31 - 1], IndexError, "row 3, position 1: feature 2147483647"),
+]
+
+
+@pytest.mark.parametrize(("name", "data", "error", "message"), BAD)
+def test_the_first_bad_row_is_named(name, data, error, message):
+    block = small_block()
+    block[name] = np.array(data, block[name].dtype)
+    csr = block["indptr"], block["indices"], block["values"]
+    with pytest.raises(error, match=message):
+        kernels.csr_validate(*csr, 5)
+    if not message.startswith(("indptr: starts", "indptr: ends", "indptr: (")):
+        with pytest.raises(error, match=message):
+            kernels.csr_margins(*csr, np.zeros(5, np.float32), 0.0)
+
+
+def test_bad_value_is_named():
+    block = small_block()
+    block["values"][4] = np.nan
+    with pytest.raises(ValueError, match="values: row 3, position 1: nan is not finite"):
+        kernels.csr_validate(block["indptr"], block["indices"], block["values"], 5)
+
+
+@pytest.mark.parametrize("row", [-1, 4, 2**62, -(2**63)])
+def test_take_checks_rows(row):
+    block = small_block()
+    with pytest.raises(IndexError, match="rows: position 1"):
+        kernels.csr_take(block["indptr"], block["indices"], None, np.array([0, row], np.int64))
+
+
+def test_take_of_nothing():
+    indptr, indices, values = kernels.csr_take(
+        np.zeros(1, np.int64), np.zeros(0, np.int32), None, np.zeros(0, np.int64)
+    )
+    assert indptr.tolist() == [0]
+    assert len(indices) == 0
+    assert values is None

@@ -1,0 +1,160 @@
+"""Strangers at the socket: they are turned away, and nobody else notices (faults 17, 18)."""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from squall.errors import StaleAttemptError, StoreError
+from squall.store import wire
+from squall.store.embedded import EmbeddedStore, connect
+from squall.store.process import StoreProcess
+
+HELLO = bytes(wire.pack(wire.Hello(wire.VERSION)))
+
+STRANGERS = {
+    "http": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "tls": bytes.fromhex("16030100c8010000c40303") + bytes(200),
+    "length of 2^63, big": struct.pack(">Q", 1 << 63) + b"x",
+    "length of 2^63, little": struct.pack("<Q", 1 << 63) + b"x",
+    "length of 2^32 - 1": struct.pack("<I", 0xFFFFFFFF),
+    "long hello": struct.pack("<I", 5000) + bytes(5000),
+    "not msgpack": struct.pack("<I", 4) + b"\xc1\xc1\xc1\xc1",
+    "other message": struct.pack("<I", 3) + msgspec.msgpack.encode([1]) + b"\0",
+    "no hello": bytes(wire.pack(wire.CloseJob("job"))),
+    "other version": bytes(wire.pack(wire.Hello(99))),
+    "bad second frame": HELLO + struct.pack("<I", 5) + b"abcde",
+    "nested": HELLO + struct.pack("<I", 50_000) + b"\x91" * 50_000,
+    "second hello as table": HELLO + struct.pack("<I", 12) + b"\x92\xabCreateTable"[:12],
+}
+
+
+def stranger(address: str) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(20.0)
+    connection.connect(address.removeprefix("unix:"))
+    return connection
+
+
+def read_to_end(connection: socket.socket) -> bytes:
+    data = b""
+    try:
+        while part := connection.recv(65536):
+            data += part
+    except ConnectionResetError:
+        pass  # also an end: the server left what it had not read
+    return data
+
+
+@pytest.mark.parametrize("kind", STRANGERS)
+def test_strangers_are_turned_away(server: StoreProcess, store: EmbeddedStore, job: str, kind: str) -> None:
+    lines = len(server.log().splitlines())
+    store.blobs.put(f"{job}/a", b"1")
+    with stranger(server.address) as connection:
+        connection.sendall(STRANGERS[kind])
+        read_to_end(connection)
+    assert store.blobs.get(f"{job}/a") == b"1"
+    new = server.log().splitlines()[lines:]
+    assert len(new) == 1 and "connection closed: MalformedFrameError" in new[0]
+
+
+def test_random_bytes(server: StoreProcess, store: EmbeddedStore, job: str) -> None:
+    source = random.Random(0)
+    for number in range(100):
+        with stranger(server.address) as connection:
+            prefix = HELLO if number % 2 else b""
+            try:
+                connection.sendall(prefix + source.randbytes(source.randrange(1, 3000)))
+                connection.shutdown(socket.SHUT_WR)
+            except (BrokenPipeError, OSError):
+                continue  # it was turned away before it had finished
+            read_to_end(connection)
+    assert not store.control.stop_requested(job)
+    assert store.blobs.get(f"{job}/none") is None
+
+
+@pytest.mark.parametrize("cut", [1, 3, 4, 5, len(HELLO) - 1])
+def test_truncated_frames(server: StoreProcess, store: EmbeddedStore, job: str, cut: int) -> None:
+    for prefix in (b"", HELLO):
+        with stranger(server.address) as connection:
+            connection.sendall(prefix + HELLO[:cut])
+            connection.shutdown(socket.SHUT_WR)
+            read_to_end(connection)
+    assert store.blobs.get(f"{job}/none") is None
+    assert "a frame ends in the middle" in server.log()
+
+
+def test_a_large_claim_takes_no_memory(server: StoreProcess, store: EmbeddedStore, job: str) -> None:
+    def resident() -> int:
+        return int(Path(f"/proc/{server.pid}/statm").read_text().split()[1]) * 4096
+
+    before = resident()
+    connections = [stranger(server.address) for _ in range(50)]
+    try:
+        for connection in connections:
+            connection.sendall(HELLO + struct.pack("<I", wire.MAX_FRAME) + b"x")
+        store.blobs.put(f"{job}/a", b"1")
+        assert resident() - before < 32 << 20
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+def test_a_flood_of_silent_connections(server: StoreProcess, store: EmbeddedStore, job: str) -> None:
+    connections = [stranger(server.address) for _ in range(300)]
+    try:
+        store.blobs.put(f"{job}/a", b"1")
+        with connect(server.address) as late:
+            assert late.blobs.get(f"{job}/a") == b"1"
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+def test_descriptors_of_strangers_are_given_back(
+    server: StoreProcess, store: EmbeddedStore, job: str
+) -> None:
+    def files() -> int:
+        store.blobs.get(f"{job}/none")
+        return len(list(Path(f"/proc/{server.pid}/fd").iterdir()))
+
+    before = files()
+    for _ in range(200):
+        with stranger(server.address) as connection:
+            connection.sendall(STRANGERS["http"])
+            read_to_end(connection)
+    assert files() == before
+
+
+def test_errors_keep_their_class_and_parts() -> None:
+    for error in (StoreError("what", where="where", fix="fix"), StaleAttemptError("what")):
+        reply = wire.unpack_reply(wire.pack(wire.failure(error))[wire.HEADER_BYTES :])
+        assert isinstance(reply, wire.Failed)
+        again = wire.error_of(reply)
+        assert (type(again), again.args) == (type(error), error.args)
+
+
+def test_pack_and_unpack() -> None:
+    request = wire.PutBlob("k", b"\0\1", if_absent=True)
+    frame = bytes(wire.pack(request))
+    assert wire.body_size(frame[:4]) == len(frame) - 4
+    assert wire.unpack_request(frame[4:]) == request
+    with pytest.raises(wire.MalformedFrameError):
+        wire.unpack_reply(frame[4:])
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=200), st.sampled_from([wire.unpack_request, wire.unpack_reply]))
+def test_any_bytes_are_a_message_or_refused(body: bytes, unpack: Callable[[bytes], object]) -> None:
+    try:
+        unpack(body)
+    except wire.MalformedFrameError:
+        pass
