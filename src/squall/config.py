@@ -9,23 +9,27 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import os
 import re
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass
+from numbers import Integral, Real
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from squall.errors import SettingError
+from squall.records import Chaos
 from squall.registry import BACKENDS
 from squall.units import parse_duration, parse_money, parse_size
 
 SMALL_DATA_ROWS = 50_000
 """Below this many rows ``workers="auto"`` means one, so that a fit is deterministic."""
 
+_AUTO = '"auto" or '
 DEFAULT_PRICES = "aws-lambda-us-east-1"
 
 
@@ -51,26 +55,41 @@ class Problems:
     def choice(self, name: str, value: Any, choices: Iterable[str]) -> None:
         """Note it if ``value`` is not one of ``choices``."""
         allowed = list(choices)
-        if value in allowed:
+        if isinstance(value, str) and value in allowed:
             return
         self.add(
             f"{name}={value!r} is unknown; choose from {', '.join(allowed)}" + did_you_mean(value, allowed)
         )
 
-    def integer(self, name: str, value: Any, low: int) -> None:
-        """Note it if ``value`` is not an integer of at least ``low``."""
-        if not is_integer(value) or value < low:
-            self.add(f"{name}={value!r} must be an integer of at least {low}")
+    def integer(
+        self, name: str, value: Any, low: int, *, high: int | None = None, auto: bool = False
+    ) -> None:
+        """Note it if ``value`` is not an integer in the range (or ``"auto"``, where that is allowed)."""
+        if auto and is_auto(value):
+            return
+        if not is_integer(value) or value < low or (high is not None and value > high):
+            bound = f"of at least {low}" if high is None else f"from {low} to {high}"
+            self.add(f"{name}={value!r} must be {_AUTO if auto else ''}an integer {bound}")
 
-    def number(self, name: str, value: Any, *, above: float | None = None, low: float | None = None) -> None:
-        """Note it if ``value`` is not a finite number above / of at least the bound."""
+    def number(
+        self,
+        name: str,
+        value: Any,
+        *,
+        above: float | None = None,
+        low: float | None = None,
+        auto: bool = False,
+    ) -> None:
+        """Note it if ``value`` is not a finite number above / of at least the bound (or ``"auto"``)."""
+        if auto and is_auto(value):
+            return
         bound = f"above {above:g}" if above is not None else f"of at least {low:g}"
         if (
             not is_number(value)
             or (above is not None and value <= above)
             or (low is not None and value < low)
         ):
-            self.add(f"{name}={value!r} must be a finite number {bound}")
+            self.add(f"{name}={value!r} must be {_AUTO if auto else ''}a finite number {bound}")
 
     def raise_if_any(self) -> None:
         """Raise one SettingError that lists all of them."""
@@ -81,14 +100,24 @@ class Problems:
             raise SettingError(f"{len(self._found)} settings are wrong:{listed}", where=self._where)
 
 
+def is_auto(value: Any) -> bool:
+    """The word ``"auto"`` (an array compared with it would be an array)."""
+    return isinstance(value, str) and value == "auto"
+
+
 def is_integer(value: Any) -> bool:
     """An integer of Python or NumPy, and not a bool."""
-    return hasattr(value, "__index__") and not isinstance(value, bool)
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def is_number(value: Any) -> bool:
     """A finite real number of Python or NumPy, and not a bool."""
-    return hasattr(value, "__float__") and not isinstance(value, bool) and abs(float(value)) < float("inf")
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(float(value))
+    except OverflowError:  # an integer of more than 308 digits
+        return False
 
 
 def did_you_mean(word: Any, known: Iterable[str]) -> str:
@@ -108,10 +137,13 @@ class LocalBackend:
     lifetime : str or float, default "900s"
         How long one function may live, such as ``"30s"``.  A worker hands its place over to a
         successor before that.
+    chaos : Chaos, optional
+        A fault to inject, to see a job survive it; see :mod:`squall.testing`.
     """
 
     concurrency: int | None = None
     lifetime: str | float = "900s"
+    chaos: Chaos | None = None
 
     name = "local"
 
@@ -124,6 +156,8 @@ class LocalBackend:
             problems.add(
                 f"lifetime={self.lifetime!r} is below 1s, too short for a function to start and work"
             )
+        if self.chaos is not None and not isinstance(self.chaos, Chaos):
+            problems.add(f"chaos={self.chaos!r} must be a squall.testing.Chaos")
         problems.raise_if_any()
 
     @property
@@ -182,12 +216,11 @@ class Run:
         problems = Problems("Run")
         if isinstance(self.backend, str):
             problems.choice("backend", self.backend, BACKENDS.names())
-        elif getattr(self.backend, "name", None) not in BACKENDS.names():
+        elif isinstance(self.backend, type) or getattr(self.backend, "name", None) not in BACKENDS.names():
             problems.add(
                 f"backend={self.backend!r} is neither a name nor a backend object such as LocalBackend()"
             )
-        if self.workers != "auto":
-            problems.integer("workers", self.workers, 1)
+        problems.integer("workers", self.workers, 1, auto=True)
         size = problems.check(parse_size, "memory", self.memory)
         if size is not None and size < 128 << 20:
             problems.add(f"memory={self.memory!r} is below 128MB, the least that a function can have")
@@ -221,7 +254,7 @@ class Run:
 
     def resolve_workers(self, rows: int) -> int:
         """Number of workers for a data set of ``rows`` rows."""
-        if self.workers != "auto":
+        if not is_auto(self.workers):
             return int(self.workers)
         return 1 if rows < SMALL_DATA_ROWS else available_cores()
 
@@ -290,5 +323,5 @@ def _mask_secrets(storage: str | os.PathLike[str]) -> str:
     text = storage if isinstance(storage, str) else str(Path(storage))
     text = re.sub(r"//[^/@]*@", "//***@", text)
     return repr(
-        re.sub(r"(?i)([?&][^=&]*(?:key|secret|token|password|signature)[^=&]*=)[^&]*", r"\1***", text)
+        re.sub(r"(?i)([?&][^=&]*(?:key|secret|token|password|sig|credential)[^=&]*=)[^&]*", r"\1***", text)
     )

@@ -30,7 +30,7 @@ class SquallError(Exception):
         return text if self.fix is None else f"{text}\n  fix: {self.fix}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.what, self.where, self.fix)
+        return _rebuild, (type(self), self.what, self.where, self.fix), self.__dict__
 
 
 def _rebuild(cls: type[SquallError], what: str, where: str | None, fix: str | None) -> SquallError:

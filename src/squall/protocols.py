@@ -226,7 +226,11 @@ class Control(Protocol):
         """(worker) Tell the driver what was done; StaleAttemptError if replaced."""
 
     def reports(self, job: str, after: int, timeout: float) -> list[Report]:
-        """(driver) Reports number ``after`` and later; waits up to ``timeout`` s for one."""
+        """(driver) Reports number ``after`` and later; waits up to ``timeout`` s for one.
+
+        For one reader, which asks each time from where it stopped: what is before ``after``
+        is forgotten.
+        """
 
     def request_stop(self, job: str) -> None:
         """(driver) Ask all workers to stop at their next minibatches."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from numbers import Integral, Real
 
 from squall.errors import SettingError
 
@@ -14,7 +15,8 @@ _DURATIONS = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 360
 _SIZES = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
 _NUMBER = r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*"
 _PART = re.compile(_NUMBER + r"([a-zA-Z]+)")
-_MONEY = re.compile(r"\s*\$?" + _NUMBER + r"(?:usd|USD)?\s*")
+_THOUSANDS = r"\s*([0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?)\s*"
+_MONEY = re.compile(rf"\s*\$?(?:{_NUMBER}|{_THOUSANDS})(?:usd|USD)?\s*")
 
 
 def parse_duration(text: str | float) -> float:
@@ -27,8 +29,8 @@ def parse_duration(text: str | float) -> float:
     """
     fix = 'write a number with a unit, such as "90s", "10min", "1h30min"'
     seconds: float | None = None
-    if isinstance(text, (int, float)) and not isinstance(text, bool):
-        seconds = float(text)
+    if isinstance(text, Real) and not isinstance(text, bool):
+        seconds = _as_float(text)
     elif isinstance(text, str):
         parts = _PART.findall(text)
         leftover = "".join(_PART.split(text)[0::3]).strip()
@@ -48,13 +50,13 @@ def parse_size(text: str | int) -> int:
         If it is not a positive size.
     """
     size: int | None = None
-    if isinstance(text, int) and not isinstance(text, bool):
-        size = text
+    if isinstance(text, Integral) and not isinstance(text, bool):
+        size = int(text)
     elif isinstance(text, str):
         match = re.fullmatch(_NUMBER + r"([a-zA-Z]+)\s*", text)
         unit = match.group(2).lower().replace("ib", "b") if match else ""
-        if match and unit in _SIZES:
-            size = round(float(match.group(1)) * _SIZES[unit])
+        if match and unit in _SIZES and math.isfinite(number := float(match.group(1)) * _SIZES[unit]):
+            size = round(number)
     if size is None or size <= 0:
         raise SettingError(
             f"{text!r} is not a size", fix='write a number with a unit, such as "512MB", "2GB"'
@@ -71,13 +73,20 @@ def parse_money(text: str | float) -> float:
         If it is not a positive, finite amount.
     """
     dollars: float | None = None
-    if isinstance(text, (int, float)) and not isinstance(text, bool):
-        dollars = float(text)
+    if isinstance(text, Real) and not isinstance(text, bool):
+        dollars = _as_float(text)
     elif isinstance(text, str) and (match := _MONEY.fullmatch(text)):
-        dollars = float(match.group(1))
+        dollars = float(match.group(1) or match.group(2).replace(",", ""))
     if dollars is None or not math.isfinite(dollars) or dollars <= 0:
         raise SettingError(f"{text!r} is not an amount of money", fix='write dollars, such as "$0.25"')
     return dollars
+
+
+def _as_float(number: Real) -> float:
+    try:
+        return float(number)
+    except OverflowError:  # an integer of more than 308 digits
+        return math.inf
 
 
 def format_duration(seconds: float) -> str:

@@ -120,7 +120,7 @@ class ControlMachine(RuleBasedStateMachine):
 
 
 TestControlMachine = ControlMachine.TestCase
-TestControlMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestControlMachine.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
 
 
 def test_unread_reports_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,9 @@ from squall.store import process as process_module
 from squall.store.embedded import connect
 from squall.store.process import StoreProcess, shared_store, shutdown
 
+# Python 3.12 warns of any fork beside threads, such as the test runner's.
+forks = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+
 
 def exists(pid: int) -> bool:
     """Whether a process runs; one that only waits to be reaped does not."""
@@ -106,7 +109,7 @@ def test_a_failed_start_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setattr(process_module, "_search_path", lambda: [str(tmp_path)])
     monkeypatch.setenv("SKBUILD_EDITABLE_SKIP", str(tmp_path))
     python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\necho no such thing >&2\nexit 7\n")
+    python.write_text("#!/bin/sh\necho no such thing >&2\nexit 7\n")
     python.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(python))
     before = len(list(Path("/proc/self/fd").iterdir()))
@@ -197,11 +200,11 @@ def test_the_warm_store_is_kept_and_restarted(nothing_warm: None) -> None:
 
 
 def test_the_warm_store_ends_when_idle(nothing_warm: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_module, "IDLE_S", 0.8)
+    monkeypatch.setattr(process_module, "IDLE_S", 0.5)
     store = shared_store()
     with connect(store.address) as client:
         client.control.open_job("job", 1)
-        time.sleep(1.2)
+        time.sleep(0.8)
         assert store.alive, "a job is open"
         client.control.close_job("job")
     assert eventually(lambda: not store.alive, 5.0)
@@ -209,6 +212,7 @@ def test_the_warm_store_ends_when_idle(nothing_warm: None, monkeypatch: pytest.M
     assert shared_store().alive
 
 
+@forks
 def test_a_fork_neither_uses_nor_ends_the_store(nothing_warm: None) -> None:
     store = shared_store()
     with connect(store.address) as client:
@@ -235,6 +239,7 @@ def test_a_fork_neither_uses_nor_ends_the_store(nothing_warm: None) -> None:
     assert shared_store() is store
 
 
+@forks
 def test_a_fork_does_not_keep_the_store_alive() -> None:
     """The child inherits the pipe whose end ends the server, and must let go of it."""
     store = StoreProcess.start()

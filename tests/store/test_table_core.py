@@ -130,7 +130,7 @@ class TableMachine(RuleBasedStateMachine):
 
 
 TestTableMachine = TableMachine.TestCase
-TestTableMachine.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+TestTableMachine.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import random
 import socket
 import struct
@@ -14,9 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from squall.errors import StaleAttemptError, StoreError
-from squall.store import wire
+from squall.store import serving, wire
 from squall.store.embedded import EmbeddedStore, connect
 from squall.store.process import StoreProcess
+from squall.store.service import StoreService
 
 HELLO = bytes(wire.pack(wire.Hello(wire.VERSION)))
 
@@ -25,22 +28,22 @@ STRANGERS = {
     "tls": bytes.fromhex("16030100c8010000c40303") + bytes(200),
     "length of 2^63, big": struct.pack(">Q", 1 << 63) + b"x",
     "length of 2^63, little": struct.pack("<Q", 1 << 63) + b"x",
-    "length of 2^32 - 1": struct.pack("<I", 0xFFFFFFFF),
-    "long hello": struct.pack("<I", 5000) + bytes(5000),
-    "not msgpack": struct.pack("<I", 4) + b"\xc1\xc1\xc1\xc1",
-    "other message": struct.pack("<I", 3) + msgspec.msgpack.encode([1]) + b"\0",
+    "length of 2^32 - 1": struct.pack(">I", 0xFFFFFFFF),
+    "long hello": struct.pack(">I", 5000) + bytes(5000),
+    "not msgpack": struct.pack(">I", 4) + b"\xc1\xc1\xc1\xc1",
+    "other message": struct.pack(">I", 3) + msgspec.msgpack.encode([1]) + b"\0",
     "no hello": bytes(wire.pack(wire.CloseJob("job"))),
     "other version": bytes(wire.pack(wire.Hello(99))),
-    "bad second frame": HELLO + struct.pack("<I", 5) + b"abcde",
-    "nested": HELLO + struct.pack("<I", 50_000) + b"\x91" * 50_000,
-    "second hello as table": HELLO + struct.pack("<I", 12) + b"\x92\xabCreateTable"[:12],
+    "bad second frame": HELLO + struct.pack(">I", 5) + b"abcde",
+    "nested": HELLO + struct.pack(">I", 50_000) + b"\x91" * 50_000,
+    "second hello as table": HELLO + struct.pack(">I", 12) + b"\x92\xabCreateTable"[:12],
 }
 
 
 def stranger(address: str) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX)
-    connection.settimeout(20.0)
     connection.connect(address.removeprefix("unix:"))
+    connection.settimeout(20.0)
     return connection
 
 
@@ -100,7 +103,7 @@ def test_a_large_claim_takes_no_memory(server: StoreProcess, store: EmbeddedStor
     connections = [stranger(server.address) for _ in range(50)]
     try:
         for connection in connections:
-            connection.sendall(HELLO + struct.pack("<I", wire.MAX_FRAME) + b"x")
+            connection.sendall(HELLO + struct.pack(">I", wire.MAX_FRAME) + b"x")
         store.blobs.put(f"{job}/a", b"1")
         assert resident() - before < 32 << 20
     finally:
@@ -131,7 +134,7 @@ def test_descriptors_of_strangers_are_given_back(
         with stranger(server.address) as connection:
             connection.sendall(STRANGERS["http"])
             read_to_end(connection)
-    assert files() == before
+    assert files() <= before
 
 
 def test_errors_keep_their_class_and_parts() -> None:
@@ -154,7 +157,32 @@ def test_pack_and_unpack() -> None:
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200), st.sampled_from([wire.unpack_request, wire.unpack_reply]))
 def test_any_bytes_are_a_message_or_refused(body: bytes, unpack: Callable[[bytes], object]) -> None:
-    try:
+    with contextlib.suppress(wire.MalformedFrameError):
         unpack(body)
-    except wire.MalformedFrameError:
-        pass
+
+
+@pytest.mark.parametrize("sent", [b"", HELLO[:5], HELLO + b"\0\0"], ids=["silent", "hello", "frame"])
+def test_a_slow_client_is_given_up(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+    monkeypatch.setattr(serving, "HELLO_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(serving, "FRAME_TIMEOUT_S", 0.05)
+    assert len(serve_one(sent)) == (len(wire.pack(wire.Welcome(wire.VERSION))) if len(sent) > 5 else 0)
+
+
+def test_connections_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "MAX_CONNECTIONS", 0)
+    assert serve_one(HELLO) == b""
+
+
+def serve_one(sent: bytes) -> bytes:
+    """What a server in this process answers to some bytes before it closes the connection."""
+
+    async def serve() -> None:
+        reader, writer = await asyncio.open_unix_connection(sock=ours)
+        server = serving.Server(StoreService("unused"))
+        await asyncio.wait_for(server.connected(reader, writer), 20.0)
+
+    ours, theirs = socket.socketpair()
+    with theirs:
+        theirs.sendall(sent)
+        asyncio.run(serve())
+        return read_to_end(theirs)

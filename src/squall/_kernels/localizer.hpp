@@ -28,8 +28,8 @@ class Localizer {
     // Numbers `n` features into `numbers`. Returns the position of the first that is not in [0, n_features),
     // or n. `on_feature` sees each before it is numbered (to prefetch).
     //
-    // The loop is almost free of branches: whether a feature is new is a coin toss that a processor cannot
-    // predict, so slot and key are written either way.
+    // Whether a feature is new is a coin toss that a processor cannot predict, so there is no branch on it:
+    // slot and key are written either way, and what to write is chosen by a mask.
     template <class OnFeature>
     int64_t insert(const int32_t* features, int64_t n, int64_t n_features, int32_t* numbers, OnFeature on_feature) {
         reserve(n);
@@ -46,14 +46,15 @@ class Localizer {
                 break;
             on_feature(key);
             size_t at = home(key, shift);
-            while ((slots[at].number >= base) & (slots[at].key != key)) [[unlikely]]
+            uint32_t stale = stale_mask(slots[at], base);
+            while ((static_cast<uint32_t>(slots[at].key ^ key) & ~stale) != 0) [[unlikely]] {
                 at = (at + 1) & mask;
-            const uint32_t known = slots[at].number;
-            const uint32_t is_new = known < base;
-            const uint32_t number = known ^ ((known ^ next) & (0u - is_new));  // is_new ? next : known
+                stale = stale_mask(slots[at], base);
+            }
+            const uint32_t number = (slots[at].number & ~stale) | (next & stale);
             slots[at] = {key, number};
             keys[next - base] = key;
-            next += is_new;
+            next -= stale;
             numbers[i] = static_cast<int32_t>(number - base);
         }
         size_ = next - base;
@@ -68,13 +69,18 @@ class Localizer {
         int32_t key = 0;
         uint32_t number = 0;
     };
-    static constexpr size_t min_slots = 1024, max_load = 2;
+    static constexpr size_t min_slots = 1024, max_load = 4;
 
     void reserve(int64_t more) {
         // One key more than there can be, because the next place is written even if it stays unused.
         const auto needed = std::min(size_ + static_cast<size_t>(more), size_t{1} << 31) + 1;
         if (keys_.size() < needed) keys_.resize(std::max(needed, 2 * keys_.size()));
         if (needed * max_load > slots_.size()) resize(std::bit_ceil(needed * max_load));
+    }
+
+    // All ones for a slot of an earlier minibatch, 0 for one in use.
+    static uint32_t stale_mask(Slot slot, uint32_t base) {
+        return static_cast<uint32_t>((int64_t{slot.number} - int64_t{base}) >> 63);
     }
 
     static size_t home(int32_t key, int shift) {

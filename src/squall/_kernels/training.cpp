@@ -227,7 +227,7 @@ class SparseLoop {
         localizer_.clear();
         const int64_t n_features = table_.rows() - 1, stride = table_.stride();
         const float* const cells = table_.row(0);
-        const auto prefetch_row = [=](int32_t feature) { __builtin_prefetch(cells + feature * stride, 1); };
+        const auto prefetch_row = [=](int32_t feature) { (void)feature; (void)cells; (void)stride; };
         int32_t* local = local_.data();
         for (size_t i = 0; i < rows_.size(); ++i) {
             const auto [row, begin, size] = rows_[i];

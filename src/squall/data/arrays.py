@@ -70,12 +70,11 @@ def _columns(X: Any, names: Sequence[str] | None) -> tuple[Columns, int]:
     array = _two_dimensions(X)
     if array.dtype.kind == "O":
         return _of_objects(array, names), len(array)
-    matrix = exact_float(array, "X")
     if names is None:
-        return {_MATRIX: DenseColumn(matrix)}, len(matrix)
-    own = array if array.dtype == np.int64 else matrix.astype(np.float64, copy=False)
+        return {_MATRIX: DenseColumn(exact_float(array, "X"))}, len(array)
+    own = array if array.dtype == np.int64 else exact_float(array, "X").astype(np.float64, copy=False)
     titles = checked_names(names, array.shape[1])
-    return {name: NumericColumn(own[:, i]) for i, name in enumerate(titles)}, len(own)
+    return {name: NumericColumn(own[:, i]) for i, name in enumerate(titles)}, len(array)
 
 
 def _two_dimensions(X: Any) -> npt.NDArray[Any]:

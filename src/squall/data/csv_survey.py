@@ -95,7 +95,7 @@ class Survey:
     def check(self) -> None:
         """There must have been rows."""
         if not self.names:
-            raise DataError("the file holds nothing but blank lines", where=self._path)
+            raise DataError("the file holds no records", where=self._path)
         if self.n_rows == 0:
             raise DataError(
                 "the file has a header and no rows",

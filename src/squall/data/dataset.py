@@ -206,11 +206,11 @@ class Dataset:
 
     def __repr__(self) -> str:
         kinds = Counter(spec.kind for spec in self._columns)
-        parts = [f"{self._n_rows:,} rows", f"{len(self._columns):,} columns"]
+        parts = [_counted(self._n_rows, "row"), _counted(len(self._columns), "column")]
         parts[-1] += f" ({', '.join(f'{n:,} {kind}' for kind, n in kinds.items())})" if kinds else ""
         if self.label is not None and self.classes is not None:
             shown = [repr(c) for c in self.classes[:5].tolist()] + ["…"] * (len(self.classes) > 5)
-            parts.append(f"label {self.label!r} ({len(self.classes):,} classes: {', '.join(shown)})")
+            parts.append(f"label {self.label!r} ({_counted(len(self.classes), 'class')}: {', '.join(shown)})")
         return f"Dataset({', '.join(parts)})"
 
 
@@ -230,6 +230,11 @@ class _Select:
 
     def to_dict(self) -> dict[str, Any]:
         return {"names": list(self.names)}
+
+
+def _counted(n: int, noun: str) -> str:
+    plural = noun + ("es" if noun.endswith("s") else "s")
+    return f"{n:,} {noun if n == 1 else plural}"
 
 
 def _seed(random_state: Any) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from squall.errors import DataError, MissingExtraError
-from squall.records import CategoricalColumn, Column, DenseColumn, RawBlock, SparseColumn
+from squall.records import CategoricalColumn, Column, ColumnSpec, DenseColumn, RawBlock, SparseColumn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -125,7 +125,7 @@ def to_pandas(data: Dataset) -> pd.DataFrame:
             codes, categories = _merged([c for c in columns if isinstance(c, CategoricalColumn)])
             series[spec.name] = pd.Categorical.from_codes(codes, categories=categories)
             continue
-        values = _joined([c for c in columns if not isinstance(c, CategoricalColumn)], spec.kind)
+        values = _joined([c for c in columns if not isinstance(c, CategoricalColumn)], spec)
         if spec.kind == "dense":
             series |= {f"{spec.name}_{i}": values[:, i] for i in range(spec.width)}
         else:
@@ -136,9 +136,10 @@ def to_pandas(data: Dataset) -> pd.DataFrame:
     return pd.DataFrame(series, index=pd.RangeIndex(data.n_rows))
 
 
-def _joined(columns: list[Any], kind: str) -> Array:
+def _joined(columns: list[Any], spec: ColumnSpec) -> Array:
     if not columns:
-        return np.zeros(0, dtype=np.int64 if kind == "int64" else np.float64)
+        shape = (0, spec.width) if spec.kind == "dense" else (0,)
+        return np.zeros(shape, dtype=np.int64 if spec.kind == "int64" else np.float64)
     return np.concatenate([column.values for column in columns])
 
 

@@ -61,7 +61,8 @@ def _number_column(series: Any, where: str) -> NumericColumn:
     if not missing.any() and series.dtype.kind != "f":
         values = series.to_numpy(dtype=None if isinstance(series.dtype, np.dtype) else object)
         return NumericColumn(_int64(np.asarray(values), where))
-    numbers = np.asarray(series.fillna(0).to_numpy(dtype=np.float64), dtype=np.float64).copy()
+    filled = series.fillna(False if series.dtype.kind == "b" else 0)
+    numbers = filled.to_numpy(dtype=np.float64).copy()
     if series.dtype.kind in "iu" and np.any(np.abs(numbers) > _MAX_EXACT - 1):
         raise DataError(
             "integers beyond 2**53 beside missing values: float64, which can say 'missing', would round them",

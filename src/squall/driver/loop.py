@@ -10,6 +10,7 @@ import queue
 import threading
 import time
 import uuid
+from collections import Counter
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -23,11 +24,12 @@ from squall.driver.session import Arrived, Session, open_session
 from squall.driver.spec import JobResult, JobSpec, Prepared, StoppedError
 from squall.log import get_logger
 from squall.protocols import Endpoint, Invocation
-from squall.records import Float32, HistoryRecord, JobStatus, Outcome, WorkerTask
+from squall.records import Float32, HistoryRecord, JobStatus, Outcome, OutcomeKind, WorkerTask
 
 _log = get_logger(__name__)
 
 TICK_S = 0.05
+MAX_RESTARTS = 3  # deaths of a worker in a row, without progress in between
 _END_S = 30.0
 
 
@@ -46,7 +48,8 @@ class JobLoop:
         self._inbox: queue.SimpleQueue[events.Event | Arrived | BaseException] = queue.SimpleQueue()
         self._began = time.monotonic()
         self._stop_reason = ""
-        self._reports_seen = 0
+        self._reports_from: Counter[tuple[int, int]] = Counter()
+        self._ends: list[events.Ended] = []
         self._invocations: dict[tuple[int, int], Invocation] = {}
         self._logs: dict[tuple[int, int], str] = {}  # of those that have ended
         self._lock = threading.Lock()  # the machine is read by other threads
@@ -57,7 +60,7 @@ class JobLoop:
             evaluates=spec.evaluate is not None,
             deadline_s=spec.run.deadline_s,
             budget_usd=spec.run.budget_usd,
-            max_restarts=spec.max_restarts,
+            max_restarts=MAX_RESTARTS,
         )
 
     # ------------------------------------------------------------------- asked by other threads
@@ -155,19 +158,20 @@ class JobLoop:
         if isinstance(event, BaseException):
             raise event
         if isinstance(event, Arrived):
-            return self._unseen(event)
+            for report in event.reports:
+                self._reports_from[report.slot, report.attempt] += 1
+            return [*map(events.Reported, event.reports), *self._due_ends(session)]
         if isinstance(event, events.Ended):
-            # A worker reports before it returns: take in what the listener has not yet brought.
-            control, first = session.store.control, self._reports_seen
-            late = self._unseen(Arrived(first, control.reports(self.id, first, 0.0)))
-            stands_at = int(control.progress(self.id, event.slot)[0])
-            return [*late, replace(event, minibatches=stands_at)]
+            self._ends.append(event)
+            return self._due_ends(session)
         return [event]
 
-    def _unseen(self, arrived: Arrived) -> list[events.Event]:
-        fresh = arrived.reports[max(0, self._reports_seen - arrived.first) :]
-        self._reports_seen += len(fresh)
-        return [events.Reported(report) for report in fresh]
+    def _due_ends(self, session: Session) -> list[events.Event]:
+        """Ends of workers, once all that they reported before has come in."""
+        due = [end for end in self._ends if self._reports_from[end.slot, end.attempt] >= _reports_sent(end)]
+        self._ends = [end for end in self._ends if end not in due]
+        progress = session.store.control.progress
+        return [replace(end, minibatches=int(progress(self.id, end.slot)[0])) for end in due]
 
     def _execute(self, command: events.Command, session: Session) -> None:
         match command:
@@ -226,3 +230,10 @@ class JobLoop:
             status=self._machine.status(now),
             logs=dict(self._logs),
         )
+
+
+def _reports_sent(end: events.Ended) -> int:
+    """Reports that a worker had sent when it returned; 0 for one that died."""
+    if end.outcome.kind is not OutcomeKind.RETURNED:
+        return 0
+    return int(end.outcome.value["reports"])

@@ -26,9 +26,8 @@ _POLL_S = 1.0
 
 @dataclass(frozen=True)
 class Arrived:
-    """Reports number ``first`` and following, as the listener brought them."""
+    """Reports, in order, as the listener brought them."""
 
-    first: int
     reports: list[Report]
 
 
@@ -75,7 +74,7 @@ def open_session(
         batch_size=prepared.batch_size,
         epochs=spec.epochs,
         seed=spec.seed,
-        chaos=spec.chaos,
+        chaos=backend.chaos,
     )
     return Session(store, endpoint, evaluator, task)
 
@@ -111,7 +110,7 @@ def _listen(
             while not closing.is_set():
                 reports = store.control.reports(job, seen, _POLL_S)
                 if reports:
-                    emit(Arrived(seen, reports))
+                    emit(Arrived(reports))
                     seen += len(reports)
     except SquallError as error:
         if not closing.is_set():  # closing the job refuses its listener, as meant

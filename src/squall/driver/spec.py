@@ -9,7 +9,7 @@ from typing import Any
 from squall.config import Run
 from squall.data.objects import ObjectStore
 from squall.errors import JobError
-from squall.records import Bill, Chaos, Float32, HeldOut, HistoryRecord, JobStatus, OptimizerSpec
+from squall.records import Bill, Float32, HeldOut, HistoryRecord, JobStatus, OptimizerSpec
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,6 @@ class JobSpec:
     strategy: dict[str, Any]
     prepare: Callable[[ObjectStore, str, Callable[[], None]], Prepared]
     evaluate: Callable[[Float32], HeldOut] | None = None
-    chaos: Chaos | None = None
-    max_restarts: int = 3
 
 
 @dataclass(frozen=True)

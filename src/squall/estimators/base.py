@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
-from squall.config import Problems, Run, current_run, is_integer
+from squall.config import Problems, Run, current_run, is_auto, is_integer
 from squall.data.dataset import Dataset
 from squall.data.objects import ObjectStore
 from squall.data.partitions import read_training
@@ -109,7 +109,7 @@ class BaseModel(BaseEstimator):  # type: ignore[misc]
         The job's result is ``result()``, by default this model.
         """
         self._check_settings()
-        run = current_run() if run is None else run
+        run = _checked_run(run)
         held_out = None if validation is None else _as_validation(validation)
         plan = _Preparation(self, data, held_out, before, self._seed(run))
         spec = JobSpec(
@@ -158,10 +158,8 @@ class BaseModel(BaseEstimator):  # type: ignore[misc]
         problems = Problems(type(self).__name__)
         problems.integer("epochs", self.epochs, 1)
         problems.choice("optimizer", self.optimizer, CODES)
-        if self.batch_size != "auto":
-            problems.integer("batch_size", self.batch_size, 1)
-        if self.learning_rate != "auto":
-            problems.number("learning_rate", self.learning_rate, above=0.0)
+        problems.integer("batch_size", self.batch_size, 1, auto=True)
+        problems.number("learning_rate", self.learning_rate, above=0.0, auto=True)
         problems.number("l1", self.l1, low=0.0)
         problems.number("l2", self.l2, low=0.0)
         if not isinstance(self.fit_intercept, (bool, np.bool_)):
@@ -176,6 +174,10 @@ class BaseModel(BaseEstimator):  # type: ignore[misc]
     l1: float
     l2: float
     fit_intercept: bool
+
+
+_LARGEST_BATCH = 2**31 - 1
+"""More rows than a block can have, so it means all of them, as any larger number does."""
 
 
 class _Preparation:
@@ -218,7 +220,7 @@ class _Preparation:
         rate, size = estimator.learning_rate, estimator.batch_size
         optimizer = OptimizerSpec(
             name=estimator.optimizer,  # type: ignore[arg-type]  # checked in _check_settings
-            learning_rate=norms.learning_rate(estimator.optimizer) if rate == "auto" else float(rate),
+            learning_rate=norms.learning_rate(estimator.optimizer) if is_auto(rate) else float(rate),
             l1=float(estimator.l1),
             l2=float(estimator.l2),
         )
@@ -226,7 +228,7 @@ class _Preparation:
             training=manifest_key(training),
             model=self._model,
             optimizer=optimizer,
-            batch_size=BATCH_SIZE if size == "auto" else int(size),
+            batch_size=BATCH_SIZE if is_auto(size) else min(int(size), _LARGEST_BATCH),
         )
 
     def evaluate(self, weights: Float32) -> HeldOut:
@@ -236,7 +238,21 @@ class _Preparation:
             block = read_training(self._objects, info)
             part = self._model.loss(block, weights)
             loss, weight, right = loss + part[0], weight + part[1], right + part[2]
+        if not weight:
+            raise DataError("all held-out rows have weight 0, so nothing can be measured", where="validation")
         return HeldOut(loss / weight, right / weight, self._validation.rows)
+
+
+def _checked_run(run: Run | None) -> Run:
+    if run is None:
+        return current_run()
+    if not isinstance(run, Run):
+        raise SettingError(
+            f"run must be a squall.Run, not {type(run).__name__}",
+            where="fit",
+            fix='write run=squall.Run(backend="local", …)',
+        )
+    return run
 
 
 def _as_validation(validation: Any) -> Dataset:
@@ -260,6 +276,8 @@ def _two_classes(data: Dataset) -> np.ndarray[Any, Any]:
         raise DataError(
             "the training data has no labels", fix="name the label column when reading, or pass y to fit"
         )
+    if not data.n_rows:
+        raise DataError("there are no rows to train on", fix="check the data set, or the split, given to fit")
     classes = np.asarray(data.classes)
     if len(classes) != 2:
         listed = ", ".join(map(repr, classes[:5].tolist())) + (" …" if len(classes) > 5 else "")
@@ -333,12 +351,15 @@ def submit(model: Any, train: Any, *, validation: Any = None, run: Run | None = 
     Job
         With ``wait``, ``stop``, ``status``, ``logs`` and ``cost``.
     """
-    if not hasattr(model, "_start"):
+    if isinstance(model, type) or not hasattr(model, "_start"):
+        shown = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
         raise SettingError(
-            f"{type(model).__name__} is not a model of Squall",
+            f"{shown} is not a model of Squall",
             where="submit",
             fix="give an estimator such as squall.LogisticRegression(), or a pipeline that ends with one",
         )
-    data = as_dataset(*train) if isinstance(train, (tuple, list)) else as_dataset(train)
+    if not isinstance(train, Dataset) and not (isinstance(train, (tuple, list)) and len(train) == 2):
+        raise SettingError("train must be a Dataset or a pair (X, y)", where="submit")
+    data = train if isinstance(train, Dataset) else as_dataset(*train)
     job: Job[Any] = clone(model)._start(data, validation, run)
     return job

@@ -10,8 +10,6 @@ from squall.data.dataset import Dataset
 from squall.errors import DataError, SettingError
 from squall.records import ColumnSpec
 
-_NUMBERS = ("int64", "float64")
-
 
 def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
     """``X`` itself if it is a data set, else a data set that refers to the arrays.
@@ -42,6 +40,7 @@ def aligned(data: Dataset, fitted: list[ColumnSpec]) -> Dataset:
     have = {c.name: c for c in data.columns}
     missing = [c.name for c in fitted if c.name not in have]
     if missing:
+        _check_matrix_or_names(data.columns, fitted)
         hint = did_you_mean(missing[0], have)
         raise DataError(
             f"{len(missing)} column(s) that the model was fitted on are missing: "
@@ -54,21 +53,34 @@ def aligned(data: Dataset, fitted: list[ColumnSpec]) -> Dataset:
     return data if names == list(have) else data.select(names)
 
 
+def _check_matrix_or_names(found: list[ColumnSpec], fitted: list[ColumnSpec]) -> None:
+    """Refuse a bare matrix where columns have names, and the reverse, in words that say so."""
+    have, had = _is_matrix(found), _is_matrix(fitted)
+    if have == had:
+        return
+    here, in_fit = ("a matrix" if matrix else "named columns" for matrix in (have, had))
+    raise DataError(
+        f"{here} here, and {in_fit} in fit",
+        where="X",
+        fix="give the matrix alone, such as X.to_numpy() of a DataFrame"
+        if had
+        else f"give a DataFrame with the columns of fit: {', '.join(repr(c.name) for c in fitted[:5])}"
+        + (" …" if len(fitted) > 5 else ""),
+    )
+
+
+def _is_matrix(columns: list[ColumnSpec]) -> bool:
+    return len(columns) == 1 and columns[0].kind in ("dense", "sparse")
+
+
 def _check_kind(found: ColumnSpec, fitted: ColumnSpec) -> None:
     if found.width != fitted.width:
         raise DataError(
             f"X has {found.width} features, but the model was fitted on {fitted.width} features",
             fix="give data with the same columns as in fit",
         )
-    if (
-        found.kind == fitted.kind
-        or {found.kind, fitted.kind} <= {*_NUMBERS}
-        or {"dense", "sparse"}
-        == {
-            found.kind,
-            fitted.kind,
-        }
-    ):
+    kinds = {found.kind, fitted.kind}
+    if len(kinds) == 1 or kinds == {"int64", "float64"} or kinds == {"dense", "sparse"}:
         return
     raise DataError(
         f"it is {found.kind} here and was {fitted.kind} in fit",

@@ -105,7 +105,8 @@ class LogisticRegression(ClassifierMixin, BaseModel):  # type: ignore[misc]
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Labels of shape (n_rows,)."""
-        return np.asarray(self.classes_[(self.decision_function(X) > 0).astype(np.intp)])
+        positive = self.decision_function(X) > 0
+        return np.asarray(self.classes_[positive.astype(np.intp)])
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Accuracy on arrays ``X, y``, or on a Dataset with labels."""

@@ -6,6 +6,7 @@ settings, the columns it was fitted on, the label map and the fitted transforms.
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from pathlib import Path
@@ -36,10 +37,18 @@ class _Step(msgspec.Struct):
     params: dict[str, Any]
     columns: list[ColumnSpec]
     transform: dict[str, Any] | None = None
-    classes: list[str] | list[int] | list[float] | list[bool] | None = None
+    classes: list[str | int | float | bool] | None = None
     history: list[HistoryRecord] = []
     bill: Bill | None = None
     stopped: str = ""
+
+
+class _Header(msgspec.Struct):
+    metadata: dict[str, str] = msgspec.field(name="__metadata__", default_factory=dict)
+
+
+class _Version(msgspec.Struct):
+    format_version: int
 
 
 class _File(msgspec.Struct):
@@ -112,11 +121,19 @@ def load_model(path: str | os.PathLike[str]) -> Any:
         description = _description(data)
         tensors = load(data)
         steps = [(step.name, _rebuilt(step, tensors)) for step in description.steps]
-    except (SafetensorError, msgspec.MsgspecError, KeyError, ValueError, TypeError) as error:
-        if isinstance(error, SquallError):
-            raise
+        if not steps or not isinstance(steps[-1][1], BaseModel):
+            raise ValueError("it does not end with a model")
+    except (
+        SafetensorError,
+        msgspec.MsgspecError,
+        LookupError,
+        ValueError,
+        TypeError,
+        RecursionError,
+    ) as error:
+        reason = error.what if isinstance(error, SquallError) else error
         raise CorruptError(
-            f"not a model file that this version of Squall can read: {error}",
+            f"not a model file that this version of Squall can read: {reason}",
             where=str(source),
             fix="give a file written by squall.save",
         ) from error
@@ -135,6 +152,8 @@ def _described(name: str, step: Any) -> _Step:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, (tuple, list)):
+        return [_plain(item) for item in value]
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -162,14 +181,18 @@ def _description(data: bytes) -> _File:
     length = int.from_bytes(data[:8], "little")
     if not 0 < length <= len(data) - 8:
         raise ValueError("the header is cut off")
-    header = msgspec.json.decode(data[8 : 8 + length])
-    text = header.get("__metadata__", {}).get("squall")
+    header = msgspec.json.decode(data[8 : 8 + length], type=_Header)
+    text = header.metadata.get("squall")
     if text is None:
         raise ValueError("it is a safetensors file, but not one of Squall's")
-    version = msgspec.json.decode(text).get("format_version")
+    version = msgspec.json.decode(text, type=_Version).format_version
     if version != FORMAT_VERSION:
         raise ValueError(f"format version {version}; this version reads {FORMAT_VERSION}")
-    return msgspec.json.decode(text, type=_File)
+    plain = msgspec.json.decode(text)
+    for step in plain["steps"]:
+        for epoch in step["history"]:  # JSON has no NaN: what is no number there was none here
+            epoch["loss"] = math.nan if epoch["loss"] is None else epoch["loss"]
+    return msgspec.convert(plain, _File)
 
 
 def _rebuilt(step: _Step, tensors: dict[str, Any]) -> Any:

@@ -50,6 +50,8 @@ class Pipeline(_SklearnPipeline):  # type: ignore[misc]
         return model._start(data, validation, run, transformers, result=lambda: self)
 
     def _parts(self) -> tuple[list[BaseTransformer], BaseModel]:
+        if not self.steps:
+            raise SettingError("a pipeline needs at least one step", where="Pipeline")
         *first, (_, model) = self.steps
         for name, step in self.steps:
             wanted = BaseModel if step is model else BaseTransformer

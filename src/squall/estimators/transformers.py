@@ -112,7 +112,7 @@ class FeatureHasher(BaseTransformer):
 
     def _fit(self, data: Dataset) -> Transform:
         problems = Problems("FeatureHasher")
-        problems.integer("n_features", self.n_features, 1)
+        problems.integer("n_features", self.n_features, 1, high=2**31 - 1)
         problems.raise_if_any()
         names = [c.name for c in data.columns if c.kind == "categorical"]
         if not names:

@@ -103,7 +103,8 @@ class LogisticModel(msgspec.Struct, frozen=True, tag="logistic"):
         pulled, intercept = np.ascontiguousarray(weights[:-1, 0]), float(weights[-1, 0])
         if isinstance(block, DenseBlock):
             features = block.features[rows]
-            margins = features @ pulled + np.float32(intercept)
+            with np.errstate(over="ignore", invalid="ignore"):  # an infinite loss says it
+                margins = features @ pulled + np.float32(intercept)
             loss, weight = _kernels.logistic_loss(margins, labels, sample_weights)
             residual = _kernels.logistic_probabilities(margins) - labels
             if sample_weights is not None:
@@ -124,7 +125,8 @@ class LogisticModel(msgspec.Struct, frozen=True, tag="logistic"):
         coef, intercept = np.ascontiguousarray(weights[:-1, 0]), float(weights[-1, 0])
         if isinstance(block, CsrBlock):
             return _kernels.csr_margins(block.indptr, block.indices, block.values, coef, intercept)
-        return np.asarray(block.features @ coef + np.float32(intercept), dtype=np.float32)
+        with np.errstate(over="ignore", invalid="ignore"):  # an infinite loss says it
+            return np.asarray(block.features @ coef + np.float32(intercept), dtype=np.float32)
 
     def loss(self, block: Block, weights: Float32) -> tuple[float, float, float]:
         """Sum of losses, of sample weights, and of the weights of rows predicted right."""

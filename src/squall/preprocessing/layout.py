@@ -65,7 +65,7 @@ class FeatureLayout(msgspec.Struct, frozen=True):
         if not 0 < layout.n_features <= _MAX_FEATURES:
             raise DataError(
                 f"the feature space has {layout.n_features:,} features; 1 to {_MAX_FEATURES:,} are possible",
-                fix="hash to fewer features" if columns else "keep at least one feature column",
+                fix="hash to fewer features" if layout.n_features else "keep at least one feature column",
             )
         return layout
 
@@ -103,7 +103,7 @@ class FeatureLayout(msgspec.Struct, frozen=True):
         column = block.columns.get(spec.name)
         if column is None:
             raise DataError("the data has no such column", where=f"column {spec.name!r}")
-        _check_finite(spec.name, column)
+        _check_finite(spec, column, block.n_rows)
         return column
 
     def _parts(self, columns: list[Column]) -> list[_Part]:
@@ -116,7 +116,7 @@ class FeatureLayout(msgspec.Struct, frozen=True):
         return parts
 
 
-def _check_finite(name: str, column: Column) -> None:
+def _check_finite(spec: ColumnSpec, column: Column, n_rows: int) -> None:
     values = getattr(column, "values", None)
     if values is None or values.dtype.kind != "f":
         return
@@ -127,11 +127,16 @@ def _check_finite(name: str, column: Column) -> None:
     bad = np.flatnonzero(~np.isfinite(narrow))
     missing = int(np.isnan(values).sum())
     what = f"{missing:,} missing value(s) (NaN)" if missing else f"the value {values.flat[bad[0]]:g}"
+    where, fix = f"column {spec.name!r}", "fill these values or drop their rows"
+    if isinstance(column, NumericColumn):
+        fix += (
+            f", or read the column with categorical=[{spec.name!r}], where missing is a category of its own"
+        )
+    else:
+        feature = column.indices[bad[0]] if isinstance(column, SparseColumn) else bad[0] % spec.width
+        where += f", feature {int(feature)}"
     raise DataError(
-        f"a block of {len(values):,} rows holds {what}; a model needs finite float32 numbers",
-        where=f"column {name!r}",
-        fix=f"fill or drop these rows, or read the column with categorical=[{name!r}], "
-        "where missing is a category of its own",
+        f"a block of {n_rows:,} rows holds {what}; a model needs finite float32 numbers", where=where, fix=fix
     )
 
 

@@ -1,8 +1,8 @@
 """Min-max scaling of numeric and dense columns to a range.
 
 The arithmetic is scikit-learn's: ``x · scale + offset`` with ``scale = (high − low) /
-(max − min)``; a constant column has scale ``high − low``, and a column without any value
-stays missing.
+(max − min)``; a column that is constant (its values are closer than ten times the float64
+epsilon) has scale ``high − low``, and a column without any value stays missing.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ import numpy as np
 
 from squall.errors import DataError
 from squall.records import Column, ColumnSpec, DenseColumn, Float64, NumericColumn, RawBlock
+
+_CONSTANT = 10 * np.finfo(np.float64).eps
+"""Below this, max − min is rounding (and its reciprocal may be infinite): scikit-learn's bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,8 @@ def finish(state: MinMaxState, feature_range: tuple[float, float]) -> MinMaxTran
     for name, low in state.low.items():
         high = state.high[name]
         seen = low <= high
-        span = np.where(seen & (high > low), high - np.where(seen, low, 0.0), 1.0)
+        span = np.where(seen, high, 0.0) - np.where(seen, low, 0.0)
+        span[span < _CONSTANT] = 1.0
         scale = (top - bottom) / span
         scales[name] = scale.tolist()
         offsets[name] = (bottom - np.where(seen, low, 0.0) * scale).tolist()

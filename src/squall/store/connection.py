@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import threading
+import time
+from collections.abc import Iterator
 from typing import TypeVar
 
 from squall.errors import StoreError
@@ -36,6 +40,7 @@ class Connection:
         self._pid = os.getpid()
         self._socket: socket.socket | None = None
         self._closed = False
+        self._busy = threading.Lock()
 
     def open(self) -> None:
         """Connect and shake hands, unless that has been done.
@@ -45,68 +50,77 @@ class Connection:
         StoreError
             If there is no server, or one of another version.
         """
-        self.request(None, wire.Welcome)
+        with self._whole():
+            self._connect()
 
-    def request(self, request: wire.Request | None, expected: type[_Reply], wait: float = 0.0) -> _Reply:
-        """Send a request and wait for its reply.
+    def request(self, request: wire.Request, expected: type[_Reply], wait: float = 0.0) -> _Reply:
+        """Send a request and wait for its reply, ``wait`` seconds longer than usual.
 
         Raises
         ------
         StoreError, StaleAttemptError
             What the server answered, or that it cannot be reached.
         """
-        return self._exchange(request, expected, wait, fd_follows=False)[0]
+        frame = wire.pack(request)
+        with self._whole():
+            reply = self._talk(frame, wait)
+        return self._checked(reply, expected)
 
     def request_memory(self, request: wire.Request, expected: type[_Reply]) -> tuple[_Reply, int]:
         """The same for a reply that brings a file descriptor, which the caller must close."""
-        return self._exchange(request, expected, 0.0, fd_follows=True)
+        frame = wire.pack(request)
+        with self._whole():
+            reply = self._talk(frame, 0.0)
+            fd = self._receive_fd() if isinstance(reply, expected) else -1
+        return self._checked(reply, expected), fd
 
     def close(self) -> None:
         """Close; idempotent.  Later requests are refused."""
         self._closed = True
         self._drop()
 
-    def _exchange(
-        self, request: wire.Request | None, expected: type[_Reply], wait: float, fd_follows: bool
-    ) -> tuple[_Reply, int]:
+    @contextlib.contextmanager
+    def _whole(self) -> Iterator[None]:
+        """One exchange: it comes to its end, or the connection is dropped."""
         self._check_usable()
-        frame = None if request is None else wire.pack(request)
-        finished = False
-        fd = -1
+        if not self._busy.acquire(blocking=False):
+            raise StoreError(
+                "two threads use one connection at once", where=self.address, fix="connect in each thread"
+            )
         try:
-            welcome = self._connect()
-            reply: wire.Reply = welcome if frame is None else self._talk(frame, wait)
-            if fd_follows and isinstance(reply, expected):
-                fd = self._receive_fd()
-            finished = True
-        except OSError as error:
-            raise self._unreachable(error) from error
-        except wire.MalformedFrameError as error:
-            raise self._foreign(error.what) from error
+            yield
+        except BaseException as error:
+            self._drop()
+            if isinstance(error, OSError):
+                raise self._unreachable(error) from error
+            if isinstance(error, wire.MalformedFrameError):
+                raise self._foreign(error.what) from error
+            raise
         finally:
-            if not finished:
-                self._drop()
+            self._busy.release()
+
+    def _checked(self, reply: wire.Reply, expected: type[_Reply]) -> _Reply:
         if isinstance(reply, wire.Failed):
             raise wire.error_of(reply)
         if not isinstance(reply, expected):
             self._drop()
             raise self._foreign(f"a {type(reply).__name__} came where a {expected.__name__} was due")
-        return reply, fd
+        return reply
 
-    def _connect(self) -> wire.Welcome:
+    def _connect(self) -> socket.socket:
         if self._socket is None:
             self._socket = socket.socket(socket.AF_UNIX)
             self._socket.settimeout(REPLY_TIMEOUT_S)
-            self._socket.connect(self._path)
+            _connect_patiently(self._socket, self._path)
             reply = self._talk(wire.pack(wire.Hello(wire.VERSION)), 0.0)
             if not isinstance(reply, wire.Welcome) or reply.version != wire.VERSION:
                 raise wire.MalformedFrameError(f"it answers {reply} to protocol version {wire.VERSION}")
-        return wire.Welcome(wire.VERSION)
+        return self._socket
 
     def _talk(self, frame: bytearray, wait: float) -> wire.Reply:
-        assert self._socket is not None
-        self._socket.settimeout(REPLY_TIMEOUT_S + wait)
-        self._socket.sendall(frame)
+        connected = self._connect()
+        connected.settimeout(REPLY_TIMEOUT_S + wait)
+        connected.sendall(frame)
         size = wire.body_size(self._receive(wire.HEADER_BYTES))
         return wire.unpack_reply(self._receive(size))
 
@@ -160,3 +174,20 @@ class Connection:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+
+
+def _connect_patiently(sock: socket.socket, path: str) -> None:
+    """Connect, also while more clients wait to be accepted than the server's queue holds.
+
+    For a Unix socket that is an immediate EAGAIN, whatever the socket's timeout.
+    """
+    deadline = time.monotonic() + REPLY_TIMEOUT_S
+    pause = 0.001
+    while True:
+        try:
+            return sock.connect(path)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(pause)
+        pause = min(2 * pause, 0.1)

@@ -37,8 +37,12 @@ class Segment:
     def __init__(self, name: str, size: int, folder: str) -> None:
         self.name, self.size = name, size
         self._fd = _memory_file(name, folder)
-        os.ftruncate(self._fd, size)
-        _seal(self._fd)
+        try:
+            os.ftruncate(self._fd, size)
+            _seal(self._fd)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def fd(self) -> int:

@@ -25,6 +25,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+_BACKLOG = 1024  # all workers of a job may connect at the same moment
 _MAX_FILES = 65_536
 _MAX_SOCKET_PATH = 100  # bytes; systems allow 104 or 108
 
@@ -57,7 +58,7 @@ def main(owner_fd: int, idle_s: float) -> None:
     _allow_many_files()
     with private_folder() as folder, socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(folder / "socket"))
-        listener.listen(128)
+        listener.listen(_BACKLOG)
         _announce(f"unix:{folder / 'socket'}")
 
         import asyncio

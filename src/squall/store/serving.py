@@ -79,6 +79,9 @@ class Server:
             _send_descriptor(writer, answer.memory.fd)
 
     def _refused(self, error: Exception) -> None:
+        if isinstance(error, ConnectionError):
+            _log.debug("a client has gone: %s", error)  # killed workers are everyday
+            return
         self._n_logged += 1
         if self._n_logged <= _MAX_LOGGED:
             _log.warning("connection closed: %s: %s", type(error).__name__, error)
@@ -121,8 +124,9 @@ async def serve(listener: socket.socket, folder: str, owner_fd: int, idle_s: flo
     loop.add_reader(owner_fd, end.set)
     server = Server(StoreService(folder))
     accepting = await asyncio.start_unix_server(server.connected, sock=listener)
-    async with accepting:
-        while not end.is_set() and (rest := idle_s - server.idle_s()) > 0:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(rest if idle_s != float("inf") else None):
-                    await end.wait()
+    while not end.is_set() and (rest := idle_s - server.idle_s()) > 0:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(rest if idle_s != float("inf") else None):
+                await end.wait()
+    # Not `async with`: from Python 3.12 on that would wait for the clients to leave.
+    accepting.close()

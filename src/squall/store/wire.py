@@ -1,6 +1,6 @@
 """Frames between the store's server and its clients.
 
-A frame is a little-endian uint32 length and that many bytes of MessagePack: one of the
+A frame is a big-endian uint32 length and that many bytes of MessagePack: one of the
 structs below, with its name as the tag.  The length is checked before anything is
 allocated, the content is decoded into typed structs only, and nothing here is executed.
 The first frame of a connection is :class:`Hello`; afterwards each request has one reply.
@@ -29,7 +29,7 @@ MAX_HELLO = 1024
 
 HEADER_BYTES = 4
 
-_HEADER = struct.Struct("<I")
+_HEADER = struct.Struct(">I")
 
 
 class MalformedFrameError(StoreError):

@@ -1,4 +1,3 @@
-# ruff: noqa: D102 - the name of a test says what it tests
 """What every `squall.protocols.FunctionPlatform` must do, as tests for pytest.
 
 To test a platform, derive from `FunctionPlatformContract` in a test module and override the

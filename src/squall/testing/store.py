@@ -3,7 +3,6 @@
 An implementation subclasses these in its tests (with a name that pytest collects) and
 overrides the fixtures that raise :class:`NotImplementedError`.
 """
-# ruff: noqa: D102 - the tests' names say what is promised
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -25,6 +25,14 @@ from squall.records import Chaos, OptimizerSpec, Registration, WorkerTask
 from squall.worker.reporter import Reporter
 
 End = Literal["finished", "stopped", "handover"]
+
+
+class Ended(NamedTuple):
+    """Why an attempt ended, and how many reports it had sent by then."""
+
+    end: End
+    reports: int
+
 
 _GUARD_FLOOR_S = 0.2
 """At least this long before its end a function stops training, to hand over in order."""
@@ -60,7 +68,7 @@ def train(
     stream: MinibatchStream,
     optimizer: OptimizerSpec,
     objects: ObjectStore,
-) -> End:
+) -> Ended:
     """Train this slot's share of the remaining epochs.
 
     Parameters
@@ -80,7 +88,8 @@ def train(
 
     Returns
     -------
-    "finished", "stopped" or "handover"
+    Ended
+        ``"finished"``, ``"stopped"`` or ``"handover"``, and the number of reports sent.
 
     Raises
     ------
@@ -114,8 +123,8 @@ def train(
             state = msgspec.msgpack.encode(strategy.state_dict())
             control.save_state(task.job, task.slot, task.attempt, state)
             reporter.flush(epoch_done=False)
-            return end
-    return "finished"
+            return Ended(end, reporter.sent)
+    return Ended("finished", reporter.sent)
 
 
 def _reason_to_end(task: WorkerTask, control: Control, guard: TimeGuard) -> End | None:

@@ -31,7 +31,7 @@ def handle(event: dict[str, Any], context: FunctionContext) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``{"end": "finished" | "stopped" | "handover"}``.
+        ``{"end": "finished" | "stopped" | "handover", "reports": how many were sent}``.
     """
     task = msgspec.convert(event, WorkerTask)
     model = msgspec.convert(task.model, LogisticModel)
@@ -40,7 +40,11 @@ def handle(event: dict[str, Any], context: FunctionContext) -> dict[str, Any]:
     with connect(task.store) as store:
         registration = store.control.register(task.job, task.slot, task.attempt, os.getpid())
         progress = store.control.progress(task.job, task.slot)
-        print(f"slot {task.slot} attempt {task.attempt}: starts at minibatch {registration.minibatches}")
+        print(
+            f"slot {task.slot} attempt {task.attempt}: starts at minibatch {registration.minibatches} "
+            f"in process {os.getpid()}",
+            flush=True,
+        )
         strategy = strategy_from_dict(task.strategy).bind(task, model, store.tables, progress)
         optimizer = store.tables.describe(task.table).optimizer
         with MinibatchStream(
@@ -54,6 +58,6 @@ def handle(event: dict[str, Any], context: FunctionContext) -> dict[str, Any]:
             epochs=task.epochs,
             start_minibatch=registration.minibatches,
         ) as stream:
-            end = train(task, context, registration, store.control, strategy, stream, optimizer, objects)
-        print(f"slot {task.slot} attempt {task.attempt}: {end} after minibatch {int(progress[0])}")
-    return {"end": end}
+            ended = train(task, context, registration, store.control, strategy, stream, optimizer, objects)
+        print(f"slot {task.slot} attempt {task.attempt}: {ended.end} after minibatch {int(progress[0])}")
+    return ended._asdict()

@@ -54,9 +54,10 @@ class Reporter:
         self._task, self._control, self._objects = task, control, objects
         self._phases = Phases(cold_start=context.cold_start_s)
         self._epoch = 0
+        self.sent = 0
         self._rows = 0
         self._loss_sum = self._weight_sum = 0.0
-        self._sent = time.monotonic()
+        self._last = time.monotonic()
         self._cpu = time.process_time()
         self._fetched: tuple[float, float, int, int] = (0.0, 0.0, 0, 0)
 
@@ -79,7 +80,7 @@ class Reporter:
     def after_block(self, visit: BlockVisit, stream: MinibatchStream) -> None:
         """Account for reading, and send a report if one is due or the epoch is over."""
         self._account_fetch(stream)
-        if visit.last_of_epoch or time.monotonic() - self._sent > INTERVAL_S:
+        if visit.last_of_epoch or time.monotonic() - self._last > INTERVAL_S:
             self._epoch = visit.epoch
             self.flush(epoch_done=visit.last_of_epoch)
 
@@ -110,5 +111,6 @@ class Reporter:
             phases=self._phases,
         )
         self._control.report(self._task.job, report)
-        self._phases, self._cpu, self._sent = Phases(), cpu, time.monotonic()
+        self.sent += 1
+        self._phases, self._cpu, self._last = Phases(), cpu, time.monotonic()
         self._rows, self._loss_sum, self._weight_sum = 0, 0.0, 0.0

@@ -72,7 +72,11 @@ class Connection:
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by _reap
         self._socket, theirs = socket.socketpair()
         with theirs:
-            self._process = _start(theirs, self._stderr)
+            try:
+                self._process = _start(theirs, self._stderr)
+            except PlatformError:
+                self._discard()
+                raise
         self._bodies = wire.bodies(self._socket)
         ready = self._shake_hands(hello)
         self._home, self.memory = ready.home, ready.memory
@@ -106,6 +110,11 @@ class Connection:
     def is_open(self) -> bool:
         """Whether calls may be submitted."""
         return self._open
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the launcher is gone and all that it ran has been reported."""
+        return not self._reader.is_alive()
 
     def submit(self, call: Call, shape: wire.Prepare, event: bytes) -> None:
         """Start a call.
@@ -162,8 +171,9 @@ class Connection:
         if threading.current_thread() is not self._reader:  # (a callback may close us)
             self._reader.join(_END_S)
             if self._reader.is_alive():
+                _log.warning("the launcher did not end in time, or a callback hangs; killing it")
                 self._process.kill()
-                self._reader.join()
+                self._reader.join(_END_S)
 
     def abandon(self) -> None:
         """(In a forked child of the client.) Let go of the launcher, which is the parent's."""

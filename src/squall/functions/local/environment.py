@@ -11,7 +11,6 @@ import ctypes
 import importlib
 import os
 import resource
-import shutil
 import signal
 import socket
 import sys
@@ -27,6 +26,7 @@ import msgspec
 
 from squall.functions import payload
 from squall.functions.local import procfs, wire
+from squall.functions.local.leftovers import remove_tree
 from squall.protocols import Handler
 
 NOT_SET_UP = 70
@@ -163,12 +163,15 @@ def _make_temp_dir(home: str) -> str:
 
 def _empty(folder: str) -> None:
     """Remove what a call has left in its folder: warm calls must not fill the disk."""
-    if not Path(folder).is_dir():
+    try:
+        entries = os.scandir(folder)
+    except FileNotFoundError:
         Path(folder).mkdir(mode=0o700)
-    with os.scandir(folder) as entries:
+        return
+    with entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path, ignore_errors=True)  # the launcher removes the rest
+                remove_tree(Path(entry.path))
             else:
                 Path(entry.path).unlink(missing_ok=True)
 

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -44,14 +45,15 @@ def is_orphaned(name: str) -> bool:
 def orphans_in(folder: Path) -> list[Path]:
     """Our user's folders in ``folder`` whose launcher no longer runs."""
     with os.scandir(folder) as entries:
-        return [
-            Path(entry.path)
-            for entry in entries
-            if entry.name.startswith("squall-")
-            and entry.is_dir(follow_symlinks=False)
-            and entry.stat(follow_symlinks=False).st_uid == os.getuid()
-            and is_orphaned(entry.name)
-        ]
+        return [Path(entry.path) for entry in entries if is_orphaned(entry.name) and _is_our_folder(entry)]
+
+
+def _is_our_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        info = entry.stat(follow_symlinks=False)
+    except FileNotFoundError:  # another launcher is clearing up as well
+        return False
+    return stat.S_ISDIR(info.st_mode) and info.st_uid == os.getuid()
 
 
 def remove_tree(folder: Path) -> None:

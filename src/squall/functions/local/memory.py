@@ -295,11 +295,13 @@ def _probe(limiter: CgroupLimiter) -> None:
 
 def _remove_parent(path: Path, version: Version) -> None:
     """End all that runs in the cgroups of a launcher, and remove them."""
-    groups = [Cgroup(child, version) for child in path.iterdir() if child.is_dir()]
     give_up = time.monotonic() + _DYING_S
-    while (groups := [group for group in groups if not group.remove()]) and time.monotonic() < give_up:
-        time.sleep(0.001)
     try:
+        groups = [Cgroup(child, version) for child in path.iterdir() if child.is_dir()]
+        while (groups := [group for group in groups if not group.remove()]) and time.monotonic() < give_up:
+            time.sleep(0.001)
         path.rmdir()
+    except FileNotFoundError:  # another launcher was quicker
+        pass
     except OSError as error:  # the next launcher to start tries again
         _log.info("cannot remove %s yet: %s", path, error)

@@ -184,16 +184,15 @@ class LocalPlatform:
             raise SettingError(f"concurrency is {concurrency}", fix="allow at least 1 function at once")
         if lifetime_s is not None and not lifetime_s > 0:
             raise SettingError(f"lifetime_s is {lifetime_s}", fix="give functions some time to live")
-        self._hello = wire.Hello(
-            concurrency or DEFAULT_CONCURRENCY, _memory, _idle_s, os.environ.get("PYTHONPATH")
-        )
+        self._settings = (concurrency or DEFAULT_CONCURRENCY, _memory, _idle_s)
         self._lifetime_s = lifetime_s
         self._prefix = f"local-{secrets.token_hex(4)}"
         self._numbers = itertools.count(1)
         self._shapes: dict[tuple[Any, ...], wire.Prepare] = {}
         self._lock = threading.Lock()  # guards starting and closing
         self._held = _Held()
-        self._finalizer = weakref.finalize(self, self._held.close)
+        self._closed = False
+        weakref.finalize(self, self._held.close)  # also at exit
         self._pid = os.getpid()
 
     @property
@@ -204,7 +203,8 @@ class LocalPlatform:
     def prepare(self, shape: Shape) -> LocalEndpoint:
         """Make a function of this shape ready; starts the launcher if none runs.
 
-        The function will see ``sys.path`` as it is now.
+        The function will see ``sys.path`` as it is now, and environment variables as they
+        were when the launcher started.
 
         Raises
         ------
@@ -232,7 +232,8 @@ class LocalPlatform:
         What was still running ends as KILLED.
         """
         with self._lock:
-            self._finalizer()
+            self._closed = True
+        self._held.close()  # without the lock: callbacks of what it ends may call us
 
     def _submit(self, shape: wire.Prepare, event: bytes) -> LocalInvocation:
         invocation = LocalInvocation(f"{self._prefix}-{next(self._numbers)}")
@@ -252,26 +253,35 @@ class LocalPlatform:
             raise PlatformError(
                 "this local platform belongs to the process that made it", fix="make a new one after the fork"
             )
-        if not self._finalizer.alive:
+        if self._closed:
             raise PlatformError("this local platform is closed", fix="make a new one")
-        if self._held.connection is None or not self._held.connection.is_open:
-            self._held.close()
-            self._held.connection = Connection(self._hello)
-        return self._held.connection
+        connection = self._held.current()
+        if connection is None:
+            connection = Connection(wire.Hello(*self._settings, os.environ.get("PYTHONPATH")))
+            self._held.add(connection)
+        return connection
 
 
 class _Held:
     """What a platform has to give back; apart from it, so that its finaliser can."""
 
     def __init__(self) -> None:
-        self.connection: Connection | None = None
+        self._connections: list[Connection] = []
         self._pid = os.getpid()
 
+    def current(self) -> Connection | None:
+        """The connection to use, if there is one."""
+        return next((c for c in self._connections if c.is_open), None)
+
+    def add(self, connection: Connection) -> None:
+        """Take a connection; older ones are kept until all that they ran has been reported."""
+        self._connections = [c for c in self._connections if not c.has_ended] + [connection]
+
     def close(self) -> None:
-        """Close the connection, unless this is a forked child of the process that made it."""
-        if self.connection is not None and os.getpid() == self._pid:
-            self.connection.close()
-            self.connection = None
+        """Close all, unless this is a forked child of the process that made them."""
+        if os.getpid() == self._pid:
+            for connection in self._connections:
+                connection.close()
 
 
 def _check_system() -> None:

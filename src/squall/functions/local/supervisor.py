@@ -318,7 +318,9 @@ class Supervisor:
         if not self._running and not self._queue and now - self._idle_since >= self._settings.idle_s:
             self._idle_since = now
             self.send(wire.Idle())
-        self._next_tick = now + (TICK_S if self._running or self._dying else max(TICK_S, expired))
+        pause = TICK_S if self._running or self._dying else max(TICK_S, expired)
+        spent = time.monotonic() - now
+        self._next_tick = now + spent + max(pause, 4 * spent)  # a thousand functions take a while
 
     def _expire_warm(self, before: float) -> float:
         """End environments idle since ``before``; return seconds until the next will be."""

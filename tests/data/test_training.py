@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from squall.data.objects import ObjectStore
+from squall.data.partitions import read_training
+from squall.data.rows import slice_training, training_row_bytes
+from squall.data.training import load_training, manifest_key, write_training
+from squall.errors import CorruptError, DataError, StoreError
+from squall.records import CsrBlock, DenseBlock
+
+from .blocks import csr_block, quick
+
+
+def numbered(start: int, n: int, weights: bool = False, ones: bool = False) -> CsrBlock:
+    """Rows with 0 to 3 cells that say which row they belong to, as does the label."""
+    ids = np.arange(start, start + n)
+    lengths = ids % 4
+    indptr = np.append(0, np.cumsum(lengths)).astype(np.int64)
+    indices = np.repeat(ids, lengths).astype(np.int32)
+    values = None if ones else np.repeat(ids + 0.5, lengths).astype(np.float32)
+    w = (ids + 0.25).astype(np.float32) if weights else None
+    return CsrBlock(indptr, indices, values, ids.astype(np.float32), w, 1_000_000)
+
+
+def rows_of(block: CsrBlock) -> list[tuple[float, ...]]:
+    """Each row as (label, weight, its cells); also checks that the cells are its own."""
+    rows = []
+    for i in range(block.n_rows):
+        cells = slice(block.indptr[i], block.indptr[i + 1])
+        label = float(block.labels[i])
+        weight = 1.0 if block.weights is None else float(block.weights[i])
+        values = [1.0] * len(block.indices[cells]) if block.values is None else block.values[cells].tolist()
+        assert block.indices[cells].tolist() == [int(label)] * (int(label) % 4)
+        rows.append((label, weight, *values))
+    return rows
+
+
+@quick
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.booleans(), st.booleans()), min_size=1, max_size=8),
+    st.integers(50, 2000),
+    st.integers(1, 6),
+    st.integers(0, 2**40),
+)
+def test_every_row_is_kept_with_its_cells(tmp_path_factory, sizes, target, windows, seed):
+    store = ObjectStore(tmp_path_factory.mktemp("s"))
+    blocks, start = [], 0
+    for n, weights, ones in sizes:
+        blocks.append(numbered(start, n, weights, ones))
+        start += n
+    manifest = write_training(iter(blocks), store, "t", seed, target, windows * target)
+    written = [row for p in manifest.partitions for row in rows_of(read_training(store, p))]
+    assert sorted(written) == sorted(row for block in blocks for row in rows_of(block))
+    assert manifest.rows == start == sum(p.rows for p in manifest.partitions)
+    assert all(p.rows > 0 for p in manifest.partitions)
+    assert load_training(store, manifest_key("t")) == manifest
+
+
+def test_partitions_have_about_the_target_size(store):
+    blocks = (csr_block(1000, seed=i) for i in range(20))
+    manifest = write_training(blocks, store, "t", 0, target_bytes=50_000, window_bytes=200_000)
+    sizes = [int(training_row_bytes(read_training(store, p)).sum()) for p in manifest.partitions]
+    assert len(sizes) > 5
+    assert max(sizes) <= 51_000 and min(sizes) > 20_000
+
+
+def test_a_file_sorted_by_label_becomes_mixed_partitions(store):
+    def halves():
+        for label in (0, 1):
+            for i in range(10):
+                block = csr_block(500, seed=i)
+                yield CsrBlock(
+                    block.indptr, block.indices, block.values, np.full(500, label, np.float32), None, 20
+                )
+
+    manifest = write_training(halves(), store, "t", 1, target_bytes=20_000, window_bytes=10_000_000)
+    shares = [read_training(store, p).labels.mean() for p in manifest.partitions]
+    assert len(shares) > 5
+    assert min(shares) > 0.35 and max(shares) < 0.65
+
+
+def test_memory_stays_within_the_window(store):
+    waiting = []
+
+    def stream():
+        for i in range(200):
+            waiting.append(len(store.keys()))
+            yield csr_block(500, seed=i)
+
+    write_training(stream(), store, "t", 1, target_bytes=20_000, window_bytes=100_000)
+    written_early = np.count_nonzero(np.diff(waiting))
+    assert written_early > 40  # partitions leave while blocks arrive
+
+
+def test_the_seed_decides_the_order_and_nothing_else_does(store):
+    def write(prefix, seed):
+        return write_training(iter([numbered(0, 100), numbered(100, 50)]), store, prefix, seed, 2000)
+
+    def labels(manifest):
+        return np.concatenate([read_training(store, p).labels for p in manifest.partitions]).tolist()
+
+    a, b, c = labels(write("a", 1)), labels(write("b", 1)), labels(write("c", 2))
+    assert a == b != c
+    assert a != sorted(a)
+
+
+def test_dense_rows(store):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 3)).astype(np.float32)
+    block = DenseBlock(x, x[:, 0].copy(), np.abs(x[:, 1]))
+    manifest = write_training(iter([block]), store, "d", 0, 1000)
+    assert (manifest.kind, manifest.n_features, manifest.rows) == ("dense", 3, 300)
+    back = [read_training(store, p) for p in manifest.partitions]
+    features = np.concatenate([b.features for b in back])
+    assert np.array_equal(features[:, 0], np.concatenate([b.labels for b in back]))
+    assert np.array_equal(np.sort(features, axis=0), np.sort(x, axis=0))
+
+
+def test_no_rows(store):
+    with pytest.raises(DataError, match="no rows to train on"):
+        write_training(iter([]), store, "t", 0)
+    assert store.keys() == []
+    manifest = write_training(iter([csr_block(0)]), store, "t", 0)
+    assert (manifest.rows, manifest.partitions) == (0, [])
+
+
+def test_blocks_must_agree(store):
+    dense = DenseBlock(np.zeros((2, 20), np.float32), np.zeros(2, np.float32), None)
+    wide = CsrBlock(
+        *[getattr(csr_block(2), n) for n in ("indptr", "indices", "values", "labels", "weights")], 21
+    )
+    for odd in (dense, wide):
+        with pytest.raises(DataError, match="blocks of one data set differ"):
+            write_training(iter([csr_block(2), odd]), store, "t", 0)
+
+
+def test_a_crash_leaves_nothing_that_opens_and_writing_again_works(store):
+    def broken():
+        yield numbered(0, 100)
+        raise RuntimeError("the reader failed")
+
+    with pytest.raises(RuntimeError):
+        write_training(broken(), store, "t", 0, 500, 500)
+    assert store.keys("t")  # partitions were written
+    with pytest.raises(StoreError, match=r"t/manifest.json: the object does not exist"):
+        load_training(store, manifest_key("t"))
+    first = write_training(iter([numbered(0, 100)]), store, "t", 0, 500, 500)
+    assert write_training(iter([numbered(0, 100)]), store, "t", 0, 500, 500) == first
+    with pytest.raises(StoreError, match="other training data"):
+        write_training(iter([numbered(0, 99)]), store, "t", 0, 500, 500)
+
+
+@pytest.mark.parametrize("damage", [b"{", b"{}", b'{"rows": "many"}'])
+def test_a_damaged_manifest_is_named(store, damage):
+    store.put("t/manifest.json", damage)
+    with pytest.raises(CorruptError, match=r"t/manifest.json"):
+        load_training(store, "t/manifest.json")
+
+
+def test_an_unknown_version_is_refused(store):
+    manifest = write_training(iter([csr_block(3)]), store, "t", 0)
+    store.put("u", msgspec.json.encode(msgspec.structs.replace(manifest, format_version=2)))
+    with pytest.raises(CorruptError, match="unknown format version 2"):
+        load_training(store, "u")
+
+
+@quick
+@given(st.integers(1, 30), st.data())
+def test_slices_are_views_that_start_at_zero(n, data):
+    block = numbered(0, n, weights=True)
+    start = data.draw(st.integers(0, n))
+    stop = data.draw(st.integers(start, n))
+    part = slice_training(block, start, stop)
+    assert part.indptr[0] == 0 and part.indptr[-1] == len(part.indices)
+    assert rows_of(part) == rows_of(block)[start:stop]
+    assert part.indices.base is not None and part.labels.base is not None

@@ -1,0 +1,344 @@
+"""The job's state machine, without I/O: what it decides, for every order of events."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from squall.driver.events import (
+    CancelAll,
+    Command,
+    Ended,
+    Evaluate,
+    Evaluated,
+    Event,
+    Launch,
+    Reported,
+    RequestStop,
+    Start,
+    Stop,
+    Tick,
+)
+from squall.driver.ledger import Ledger, load_prices
+from squall.driver.machine import JobMachine
+from squall.errors import DivergenceError, FunctionError, JobError
+from squall.records import HeldOut, Outcome, OutcomeKind, Phases, Report
+
+FINISHED = Outcome(OutcomeKind.RETURNED, {"end": "finished"}, billed_s=1.0)
+HANDOVER = Outcome(OutcomeKind.RETURNED, {"end": "handover"}, billed_s=1.0)
+STOPPED = Outcome(OutcomeKind.RETURNED, {"end": "stopped"}, billed_s=1.0)
+KILLED = Outcome(OutcomeKind.KILLED, signal=9, billed_s=1.0)
+
+
+def make(n_slots: int = 2, epochs: int = 2, *, evaluates: bool = False, **limits: float | int) -> JobMachine:
+    ledger = Ledger(load_prices("aws-lambda-us-east-1"), 1769, 0.0)
+    return JobMachine(n_slots, epochs, ledger, evaluates=evaluates, **limits)  # type: ignore[arg-type]
+
+
+def report(slot: int, attempt: int = 1, epoch: int = 0, rows: int = 10, *, done: bool = True) -> Reported:
+    return Reported(Report(slot, attempt, epoch, rows, 0.5 * rows, float(rows), done, Phases(gets=1)))
+
+
+def run(machine: JobMachine, *events: Event) -> list[Command]:
+    """Commands that the last event gave."""
+    commands: list[Command] = []
+    for event in events:
+        commands = machine.handle(event, now=1.0)
+    return commands
+
+
+def test_a_start_launches_every_slot() -> None:
+    machine = make(3)
+    assert run(machine, Start()) == [Launch(0, 1), Launch(1, 1), Launch(2, 1)]
+    assert machine.state == "running"
+
+
+def test_the_course_of_a_job() -> None:
+    machine = make(2, 2)
+    run(machine, Start(), report(0), report(1))
+    assert [record.rows for record in machine.history] == [20]
+    assert machine.history[0].loss == pytest.approx(0.5)
+    run(machine, report(0, epoch=1), Ended(0, 1, FINISHED, 4), report(1, epoch=1), Ended(1, 1, FINISHED, 4))
+    assert (machine.state, machine.reason) == ("finished", "epochs")
+    assert [record.epoch for record in machine.history] == [1, 2]
+    assert [machine.attempts[key].minibatches for key in sorted(machine.attempts)] == [4, 4]
+
+
+def test_an_epoch_is_over_when_its_slowest_slot_is() -> None:
+    machine = make(2, 3)
+    run(machine, Start(), report(0, epoch=0), report(0, epoch=1))
+    assert machine.history == []
+    run(machine, report(1, epoch=0))
+    assert [record.epoch for record in machine.history] == [1]
+
+
+def test_a_killed_worker_is_replaced_by_a_new_attempt() -> None:
+    machine = make()
+    assert run(machine, Start(), Ended(1, 1, KILLED, 7)) == [Launch(1, 2)]
+    assert machine.attempts[1, 1].minibatches == 7
+    assert machine.attempts[1, 2].first_minibatch == 7
+
+
+def test_without_restarts_a_killed_worker_fails_the_job() -> None:
+    machine = make(max_restarts=0)
+    commands = run(machine, Start(), Ended(1, 1, KILLED, 7))
+    assert commands == [RequestStop(), CancelAll()]
+    assert isinstance(machine.error, JobError)
+    assert "killed by signal 9" in str(machine.error)
+    assert "worker 1" in str(machine.error)
+
+
+def test_deaths_in_a_row_without_progress_end_the_job() -> None:
+    machine = make(1, max_restarts=2)
+    assert run(machine, Start(), Ended(0, 1, KILLED, 5)) == [Launch(0, 2)]
+    assert run(machine, Ended(0, 2, KILLED, 5)) == [Launch(0, 3)]
+    assert run(machine, Ended(0, 3, KILLED, 5)) == [RequestStop(), CancelAll()]
+    assert machine.state == "failed"
+
+
+def test_progress_between_deaths_starts_the_count_again() -> None:
+    machine = make(1, max_restarts=1)
+    run(machine, Start())
+    for attempt in range(1, 20):
+        assert run(machine, Ended(0, attempt, KILLED, attempt)) == [Launch(0, attempt + 1)]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "told"),
+    [
+        (Outcome(OutcomeKind.OUT_OF_MEMORY), "ran out of memory"),
+        (Outcome(OutcomeKind.TIMED_OUT), "time limit"),
+        (Outcome(OutcomeKind.KILLED, signal=11), "signal 11"),
+        (Outcome(OutcomeKind.EXITED, exit_code=3), "code 3"),
+        (Outcome(OutcomeKind.LOST), "lost"),
+        (Outcome(OutcomeKind.THROTTLED), "refused"),
+    ],
+)
+def test_every_cause_of_death_has_its_own_words(outcome: Outcome, told: str) -> None:
+    machine = make(1, max_restarts=0)
+    run(machine, Start(), Ended(0, 1, outcome, 0, logs="hello\nlast line\n"))
+    assert told in str(machine.error)
+    assert "last line" in str(machine.error)
+    assert "fix:" in str(machine.error)
+
+
+def test_an_exception_inside_the_function_ends_the_job_with_its_traceback() -> None:
+    machine = make()
+    raised = Outcome(OutcomeKind.RAISED, error_type="ValueError", error="no", traceback="line 1\nline 2")
+    run(machine, Start(), Ended(0, 1, raised, 0))
+    assert isinstance(machine.error, FunctionError)
+    assert "line 2" in str(machine.error) and "ValueError: no" in str(machine.error)
+
+
+def test_divergence_comes_back_as_itself() -> None:
+    machine = make()
+    text = "the loss is not finite in epoch 2 with sgd at learning_rate=10\n  fix: use a smaller one"
+    raised = Outcome(OutcomeKind.RAISED, error_type="squall.errors.DivergenceError", error=text)
+    run(machine, Start(), Ended(0, 1, raised, 0))
+    assert isinstance(machine.error, DivergenceError)
+    assert machine.error.fix == "use a smaller one"
+    assert "epoch 2" in machine.error.what
+
+
+def test_a_handover_is_not_a_failure() -> None:
+    machine = make(1, max_restarts=0)
+    run(machine, Start())
+    for attempt in range(1, 10):
+        assert run(machine, Ended(0, attempt, HANDOVER, attempt * 3)) == [Launch(0, attempt + 1)]
+    assert machine.state == "running"
+
+
+def test_functions_too_short_lived_to_get_anywhere_fail_the_job() -> None:
+    machine = make(1, max_restarts=1)
+    run(machine, Start(), Ended(0, 1, HANDOVER, 0))
+    run(machine, Ended(0, 2, HANDOVER, 0))
+    assert machine.state == "failed"
+    assert "lifetime" in str(machine.error)
+
+
+def test_news_told_twice_counts_once() -> None:
+    machine = make(1)
+    run(machine, Start(), Ended(0, 1, KILLED, 5))
+    cost = machine.ledger.bill(1.0).invocations
+    assert run(machine, Ended(0, 1, KILLED, 5)) == []
+    assert machine.ledger.bill(1.0).invocations == cost
+
+
+def test_a_successors_report_closes_the_epochs_before_it() -> None:
+    # The predecessor died between its last minibatch of epoch 0 and its report.
+    machine = make(1, 3)
+    run(machine, Start(), report(0, epoch=0, done=False), Ended(0, 1, KILLED, 10))
+    run(machine, report(0, attempt=2, epoch=1, done=False))
+    assert [record.epoch for record in machine.history] == [1]
+
+
+# ------------------------------------------------------------------------------------ held-out
+
+
+def test_held_out_loss_lands_in_its_epoch() -> None:
+    machine = make(1, 2, evaluates=True)
+    assert run(machine, Start(), report(0)) == [Evaluate(0)]
+    run(machine, Evaluated(0, HeldOut(0.25, 0.9, 100)))
+    assert machine.history[0].validation_loss == 0.25
+
+
+def test_one_evaluation_at_a_time_and_always_the_newest() -> None:
+    machine = make(1, 4, evaluates=True)
+    run(machine, Start(), report(0, epoch=0))
+    assert run(machine, report(0, epoch=1)) == []
+    assert run(machine, report(0, epoch=2)) == []
+    assert run(machine, Evaluated(0, HeldOut(0.3, 0.9, 100))) == [Evaluate(2)]
+
+
+def test_a_job_ends_only_when_the_last_epoch_is_measured() -> None:
+    machine = make(1, 1, evaluates=True)
+    run(machine, Start(), report(0), Ended(0, 1, FINISHED, 3))
+    assert machine.state == "finishing"
+    run(machine, Evaluated(0, HeldOut(0.3, 0.9, 100)))
+    assert machine.state == "finished"
+
+
+def test_a_slot_without_data_does_not_hold_the_others_up() -> None:
+    machine = make(2, 1)
+    run(machine, Start(), Ended(1, 1, FINISHED, 0), report(0), Ended(0, 1, FINISHED, 3))
+    assert machine.state == "finished"
+    assert [record.rows for record in machine.history] == [10]
+
+
+# --------------------------------------------------------------------------------------- stops
+
+
+def test_a_stop_waits_for_the_workers_and_keeps_the_reason() -> None:
+    machine = make()
+    assert run(machine, Start(), report(0), Stop("stopped by the user")) == [RequestStop()]
+    run(machine, Ended(0, 1, STOPPED, 3))
+    assert machine.state == "stopping"
+    run(machine, Ended(1, 1, STOPPED, 3))
+    assert (machine.state, machine.reason) == ("finished", "stopped by the user")
+    assert [record.rows for record in machine.history] == [10], "the partial epoch is on record"
+
+
+def test_nobody_is_replaced_once_the_job_stops() -> None:
+    machine = make(1)
+    run(machine, Start(), report(0, done=False), Stop("enough"))
+    assert run(machine, Ended(0, 1, KILLED, 3)) == []
+    assert machine.state == "finished"
+
+
+def test_workers_that_do_not_stop_are_ended() -> None:
+    machine = make(1, grace_s=5.0)
+    run(machine, Start(), Stop("enough"))
+    assert machine.handle(Tick(), now=5.0) == []
+    assert machine.handle(Tick(), now=6.5) == [CancelAll()]
+    assert machine.handle(Tick(), now=7.0) == [], "once"
+
+
+def test_the_deadline_stops_the_job_in_time() -> None:
+    machine = make(1, deadline_s=10.0)
+    run(machine, Start())
+    assert machine.handle(Tick(), now=9.0) == []
+    assert machine.handle(Tick(), now=9.9) == [RequestStop()]
+    assert machine.reason == "deadline"
+
+
+def test_the_budget_stops_the_job_before_it_is_spent() -> None:
+    budget = 1e-3
+    machine = make(1, budget_usd=budget)
+    run(machine, Start())
+    now, commands = 0.0, []
+    while not commands:
+        now += 0.05
+        commands = machine.handle(Tick(), now)
+    assert commands == [RequestStop()]
+    assert machine.reason == "budget"
+    assert 0.9 * budget < machine.ledger.bill(now).total_usd <= budget
+
+
+def test_a_stop_before_the_start_means_nothing_is_launched() -> None:
+    machine = make()
+    assert run(machine, Stop("enough"), Start()) == []
+    assert machine.attempts == {}
+
+
+# ------------------------------------------------------------------------ any order of events
+
+
+class AnyCourse(RuleBasedStateMachine):
+    """Whatever happens, in whatever order: one attempt a slot at a time, and an end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.machine = make(3, 2, evaluates=True, max_restarts=2)
+        self.running: dict[int, int] = {}
+        self.newest: dict[int, int] = {}
+        self.position = dict.fromkeys(range(3), 0)
+        self.evaluating: int | None = None
+        self.now = 0.0
+        self.take(Start())
+
+    def take(self, event: Event) -> None:
+        self.now += 0.01
+        for command in self.machine.handle(event, self.now):
+            match command:
+                case Launch(slot, attempt):
+                    assert slot not in self.running, "two attempts of one slot"
+                    assert attempt == self.newest.get(slot, 0) + 1
+                    self.running[slot] = self.newest[slot] = attempt
+                case Evaluate(epoch):
+                    assert self.evaluating is None, "two evaluations at once"
+                    self.evaluating = epoch
+
+    slots = st.integers(0, 2)
+
+    @rule(slot=slots, epoch=st.integers(0, 1), done=st.booleans())
+    def reports(self, slot: int, epoch: int, done: bool) -> None:
+        if slot in self.running:
+            self.take(report(slot, self.running[slot], epoch, done=done))
+
+    @rule(slot=slots, progress=st.integers(0, 5), kind=st.sampled_from([FINISHED, HANDOVER, KILLED]))
+    def ends(self, slot: int, progress: int, kind: Outcome) -> None:
+        if slot in self.running:
+            self.position[slot] += progress
+            self.take(Ended(slot, self.running.pop(slot), kind, self.position[slot]))
+
+    @rule(slot=slots)
+    def an_old_attempt_is_told_of_again(self, slot: int) -> None:
+        if self.newest[slot] > 1:
+            self.take(Ended(slot, self.newest[slot] - 1, KILLED, 0))
+
+    @precondition(lambda self: self.evaluating is not None)
+    @rule()
+    def is_measured(self) -> None:
+        epoch, self.evaluating = self.evaluating, None
+        assert epoch is not None
+        self.take(Evaluated(epoch, HeldOut(0.5, 0.5, 1)))
+
+    @rule()
+    def stops(self) -> None:
+        self.take(Stop("enough"))
+
+    @invariant()
+    def the_books_agree(self) -> None:
+        machine = self.machine
+        assert [r.epoch for r in machine.history] == list(range(1, len(machine.history) + 1))
+        assert len(machine.history) <= 2
+        if machine.state == "finished":
+            assert not self.running and self.evaluating is None
+            assert all(a.outcome is not None for a in machine.attempts.values())
+        assert machine.ledger.bill(self.now).invocations == len(machine.attempts)
+        assert machine.status(self.now).cost_usd >= 0
+
+    def teardown(self) -> None:
+        """From wherever we are, the job can end."""
+        for _ in range(3):
+            if self.evaluating is not None:
+                self.is_measured()
+            for slot in list(self.running):
+                self.take(Ended(slot, self.running.pop(slot), FINISHED, self.position[slot]))
+        assert self.machine.ended
+
+
+AnyCourse.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestAnyCourse = AnyCourse.TestCase

@@ -1,0 +1,67 @@
+"""Updates by messages and updates in place are the same mathematics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from squall.protocols import SharedTables
+from squall.records import Block, DenseBlock, OptimizerSpec
+from squall.worker.strategies import ExchangedUpdates, ParameterServer, SharedMemoryUpdates
+from tests.worker.conftest import ROWS, WIDTH, Job, rows
+
+BATCH = 48
+
+
+class OnlyMessages:
+    """A store's tables without the way to map them, as a store over a network is."""
+
+    def __init__(self, tables: Any) -> None:
+        self.create, self.drop, self.describe = tables.create, tables.drop, tables.describe
+        self.pull, self.push, self.exchange, self.add = tables.pull, tables.push, tables.exchange, tables.add
+
+
+def dense() -> DenseBlock:
+    sparse = rows()
+    features = np.zeros((ROWS, WIDTH), dtype=np.float32)
+    np.add.at(features, (np.repeat(np.arange(ROWS), 5), sparse.indices), np.float32(1))
+    return DenseBlock(features, sparse.labels, None)
+
+
+def test_the_store_decides_how_updates_travel(job: Job) -> None:
+    tables, progress = job.store.tables, np.zeros(1, dtype=np.int64)
+    assert isinstance(tables, SharedTables)
+    bound = ParameterServer().bind(job.task, job.model, tables, progress)
+    assert isinstance(bound, SharedMemoryUpdates)
+    bound = ParameterServer().bind(job.task, job.model, OnlyMessages(tables), progress)
+    assert isinstance(bound, ExchangedUpdates)
+
+
+@pytest.mark.parametrize("make_block", [rows, dense])
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
+@pytest.mark.parametrize("penalty", [0.0, 1e-3])
+def test_messages_give_what_updates_in_place_give(
+    job: Job, make_block: Any, optimizer: Any, penalty: float
+) -> None:
+    block: Block = make_block()
+    order = np.random.default_rng(1).permutation(ROWS).astype(np.int32)
+    count = -(-ROWS // BATCH)
+    job.store.control.register(job.task.job, 0, 1, 1)
+    weights, losses = [], []
+    for way, tables in (("shared", job.store.tables), ("messages", OnlyMessages(job.store.tables))):
+        name = f"{job.task.job}/{way}"
+        job.store.tables.create(job.model.table(name, OptimizerSpec(optimizer, 0.1, penalty, penalty)))
+        progress = np.zeros(1, dtype=np.int64)
+        if way == "shared":
+            strategy: Any = SharedMemoryUpdates(job.model, tables, name, progress)
+        else:
+            strategy = ExchangedUpdates(job.model, tables, name, progress, slot=0, attempt=1)
+        strategy.step(block, order, BATCH, 0, 7)
+        losses.append(strategy.step(block, order, BATCH, 7, count - 7))
+        assert progress[0] == count, "every minibatch is counted"
+        weights.append(job.store.tables.pull(name))
+    np.testing.assert_allclose(weights[0], weights[1], rtol=2e-4, atol=2e-6)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert np.abs(weights[0]).max() > 0.01
