@@ -49,8 +49,8 @@ def test_durations(text, seconds):
     "text",
     [
         "", "s", "10", "10 minutes or so", "-5s", "- 5s", "1h30", "1h-30min", "1e3s", "10mim", "0s", "nans",
-        "5 s 3", "min10", "9" * 400 + "s", 0, -1, float("nan"), float("inf"), 10**400, True, None, [10], b"10s",
-        np.True_,
+        "5 s 3", "min10", "9" * 400 + "s", 0, -1, float("nan"), float("inf"), 10**400, True, None, [10],
+        b"10s", np.True_,
     ],
 )  # fmt: skip
 def test_what_is_no_duration(text):

@@ -126,7 +126,10 @@ class FunctionPlatform(Protocol):
 
 
 class Tables(Protocol):
-    """Tables of float32 parameters, each owned by an optimiser (the parameter server)."""
+    """Tables of float32 parameters, each owned by an optimiser (the parameter server).
+
+    A table's name is ``"<job>/<name>"``; it lives in an open job and ends with it.
+    """
 
     def create(self, spec: TableSpec) -> None:
         """Make a table of zeros.  The same spec again is a no-op; another is an error."""
@@ -177,7 +180,7 @@ class SharedTables(Tables, Protocol):
 
 
 class Blobs(Protocol):
-    """Small named values in the fast store."""
+    """Small named values in the fast store; keys ``"<job>/…"`` end with that job."""
 
     def put(self, key: str, value: bytes) -> None:
         """Set a value."""
@@ -202,7 +205,7 @@ class Control(Protocol):
     """How workers and driver meet: who owns a slot, how far it is, whether to stop."""
 
     def open_job(self, job: str, n_slots: int) -> None:
-        """(driver) Make the job's slots known."""
+        """(driver) Make the job's slots known; the same again is a no-op."""
 
     def close_job(self, job: str) -> None:
         """(driver) Forget the job, its tables, blobs and reports."""
@@ -213,7 +216,8 @@ class Control(Protocol):
         Raises
         ------
         StaleAttemptError
-            If a newer attempt has registered.
+            If a newer attempt has registered, or the same one from another process (an
+            event that was delivered twice).
         """
 
     def progress(self, job: str, slot: int) -> Int64:
@@ -236,7 +240,10 @@ class Control(Protocol):
         """(driver) Ask all workers to stop at their next minibatches."""
 
     def stop_requested(self, job: str) -> bool:
-        """(worker) Whether to stop; cheap enough to ask every few milliseconds."""
+        """(worker) Whether to stop; cheap enough to ask every few milliseconds.
+
+        True also for a worker that still holds on to a job that has been closed.
+        """
 
 
 # ---------------------------------------------------------------------- models and strategies

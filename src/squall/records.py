@@ -208,7 +208,10 @@ class TableSpec(msgspec.Struct, frozen=True):
 
 
 class Stamp(msgspec.Struct, frozen=True):
-    """Who sends an update: repeats are dropped and stale attempts refused by it."""
+    """Who sends an update: repeats are dropped and stale attempts refused by it.
+
+    ``sequence`` rises through all attempts of a slot.  Slot −1 is the driver's.
+    """
 
     slot: int
     attempt: int

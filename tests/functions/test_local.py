@@ -460,6 +460,39 @@ def test_slow_import_is_not_the_functions_time(auto: LocalPlatform, user_module:
     assert outcome.billed_s > 0.6
 
 
+def test_environments_that_die_while_idle_are_not_used(fresh: LocalPlatform, user_module: Write) -> None:
+    name = user_module(
+        "import os, threading\n"
+        "def doom(event, context): threading.Timer(event['after'], os._exit, (7,)).start()\n"
+    )
+    endpoint = fresh.prepare(Shape(f"{name}:doom", 128, 5.0))
+    for after in (0.0, 0.001, 0.005, 0.02):
+        assert endpoint.invoke({"after": after}).outcome(WAIT_S).kind in {
+            OutcomeKind.RETURNED,
+            OutcomeKind.EXITED,
+        }
+        time.sleep(0.05)
+        assert endpoint.invoke({"after": 9}).outcome(WAIT_S).kind is OutcomeKind.RETURNED
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("fresh", [{"concurrency": 1}], indirect=True)
+def test_a_queued_call_is_not_given_to_the_dead(fresh: LocalPlatform, user_module: Write) -> None:
+    """An environment that answers and dies at once must not take the next call with it."""
+    name = user_module(
+        "import os, signal, threading\n"
+        "def f(event, context):\n"
+        "    if event['die']: threading.Timer(0.0, os.kill, (os.getpid(), signal.SIGKILL)).start()\n"
+    )
+    endpoint = fresh.prepare(Shape(f"{name}:f", 128, 5.0))
+    for _ in range(5):
+        first, second = endpoint.invoke({"die": True}), endpoint.invoke({"die": False})
+        kinds = first.outcome(WAIT_S).kind, second.outcome(WAIT_S).kind
+        # The timer may also fire during the second call, which then was begun: killed.
+        assert set(kinds) <= {OutcomeKind.RETURNED, OutcomeKind.KILLED}
+    assert endpoint.invoke({"die": False}).outcome(WAIT_S).kind is OutcomeKind.RETURNED
+
+
 def test_more_calls_than_the_machine_has_descriptors_for(tmp_path: Path) -> None:
     source = """
 import resource

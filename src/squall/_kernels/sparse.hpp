@@ -23,17 +23,25 @@ struct Csr {
         int64_t begin, size;
     };
 
-    // The positions of one row; every caller goes through this check.
-    Span row(int64_t i) const {
+    // The positions of one row, if they lie within the entries. Nothing reads a row in any other way.
+    bool find(int64_t i, Span& span) const {
         const int64_t begin = indptr[static_cast<size_t>(i)], end = indptr[static_cast<size_t>(i) + 1];
         if (begin < 0 || end < begin || end > static_cast<int64_t>(indices.size())) [[unlikely]]
-            bad_row(i, begin, end);
-        return {begin, end - begin};
+            return false;
+        span = {begin, end - begin};
+        return true;
     }
 
-    [[noreturn]] void bad_row(int64_t i, int64_t begin, int64_t end) const {
-        value_error("indptr: row ", i, " spans [", begin, ", ", end, "), not a range within ", indices.size(),
-                    " entries");
+    Span row(int64_t i) const {
+        Span span;
+        if (!find(i, span)) [[unlikely]]
+            bad_row(i);
+        return span;
+    }
+
+    [[noreturn]] void bad_row(int64_t i) const {
+        value_error("indptr: row ", i, " spans [", indptr[static_cast<size_t>(i)], ", ",
+                    indptr[static_cast<size_t>(i) + 1], "), not a range within ", indices.size(), " entries");
     }
 };
 
@@ -55,9 +63,10 @@ struct RowOrder {
         size = static_cast<int64_t>(list.size());
     }
 
+    int64_t unchecked(int64_t i) const { return rows == nullptr ? i : rows[i]; }
+
     int64_t operator[](int64_t i) const {
-        if (rows == nullptr) return i;
-        const int64_t row = rows[i];
+        const int64_t row = unchecked(i);
         if (row < 0 || row >= n_rows) [[unlikely]]
             index_error("order: position ", i, ": row ", row, " is not in [0, ", n_rows, ")");
         return row;

@@ -60,9 +60,7 @@ class Table {
     // Weights of `ids[0] .. ids[n - 1]` of a table with dim = 1, caught up.
     void pull(const int32_t* ids, int64_t n, int64_t step, float* weights) const {
         const Matrix<float> cells = cells_;
-        constexpr int64_t ahead = 24;
         for (int64_t i = 0; i < n; ++i) {
-            if (i + ahead < n) __builtin_prefetch(cells.row(ids[i + ahead]), 1);
             float* const row = cells.row(ids[i]);
             if constexpr (lazy) catch_up(row, ids[i] < n_regularized_, 1, step);
             weights[i] = load(*row);

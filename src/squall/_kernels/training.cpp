@@ -64,7 +64,7 @@ nb::tuple localize(const Input& indices) {
         for (int64_t begin = 0; begin < n; begin += block) {
             const int64_t count = std::min(block, n - begin);
             const int64_t done = localizer.insert(features.data() + begin, count, int64_t{1} << 31,
-                                                  local.data.get() + begin, [](int32_t) {});
+                                                  local.data.get() + begin);
             if (done != count)
                 index_error("indices: position ", begin + done, ": feature ",
                             features[static_cast<size_t>(begin + done)], " is negative");
@@ -132,6 +132,7 @@ struct Schedule {
     }
 
     int64_t begin(int64_t batch) const { return batch * batch_size; }
+    int64_t end() const { return std::min(begin(first_batch + n_batches), order.size); }
     int64_t rows(int64_t batch) const { return std::min(batch_size, order.size - begin(batch)); }
 
     int64_t current_step() const {
@@ -188,13 +189,15 @@ class SparseLoop {
 
     Outcome run() {
         Outcome outcome;
+        for (int64_t i = schedule_.begin(schedule_.first_batch); i < schedule_.begin(schedule_.first_batch + 1); ++i)
+            look_ahead(i);
         for (int64_t b = schedule_.first_batch; b < schedule_.first_batch + schedule_.n_batches; ++b) {
             const int64_t step = schedule_.current_step();
             if constexpr (Table::is_lazy) check_step(step, 1);
             find_rows(b);
             number_features();
             gather_weights(step);
-            const Sums sums = sum_gradient(step);
+            const Sums sums = sum_gradient(b, step);
             if (!outcome.add(sums, schedule_.rows(b))) break;
             const int32_t* const features = localizer_.keys();
             table_.step_rows([&](int64_t i) { return int64_t{features[i]}; },
@@ -222,29 +225,41 @@ class SparseLoop {
         if (local_.size() < static_cast<size_t>(entries)) local_.resize(static_cast<size_t>(entries));
     }
 
-    // Also starts loading the table's rows, so that they are near when they are read.
     void number_features() {
         localizer_.clear();
-        const int64_t n_features = table_.rows() - 1, stride = table_.stride();
-        const float* const cells = table_.row(0);
-        const auto prefetch_row = [=](int32_t feature) { (void)feature; (void)cells; (void)stride; };
+        const int64_t n_features = table_.rows() - 1;
         int32_t* local = local_.data();
-        for (size_t i = 0; i < rows_.size(); ++i) {
-            const auto [row, begin, size] = rows_[i];
-            if (i + 2 < rows_.size()) prefetch_entries(rows_[i + 2]);
+        for (const auto& [row, begin, size] : rows_) {
             const int32_t* const features = csr_.indices.data() + begin;
-            const int64_t done = localizer_.insert(features, size, n_features, local, prefetch_row);
+            const int64_t done = localizer_.insert(features, size, n_features, local);
             if (done != size) bad_index(row, done, features[done], n_features);
             local += size;
         }
     }
 
-    void prefetch_entries(const Row& row) const {
-        constexpr int64_t line = 64 / sizeof(int32_t), most = 8 * line;
-        for (int64_t k = 0; k < std::min(row.size, most); k += line) {
-            __builtin_prefetch(csr_.indices.data() + row.begin + k);
-            if constexpr (has_values) __builtin_prefetch(csr_.values + row.begin + k);
+    // Starts loading what the row at a position of the schedule will need: its part of the table, and the
+    // entries of the row after it. Called one minibatch ahead, so that memory works while this one is
+    // computed. Whatever is wrong with the row is left for its own minibatch to say.
+    void look_ahead(int64_t position) const {
+        const auto find = [&](int64_t at, Csr::Span& span) {
+            if (at >= schedule_.end()) return false;
+            const int64_t row = schedule_.order.unchecked(at);
+            return row >= 0 && row < csr_.rows() && csr_.find(row, span);
+        };
+        Csr::Span span;
+        if (find(position + 1, span)) {
+            constexpr int64_t line = 64 / sizeof(int32_t), most = 8 * line;
+            for (int64_t k = 0; k < std::min(span.size, most); k += line) {
+                __builtin_prefetch(csr_.indices.data() + span.begin + k);
+                if constexpr (has_values) __builtin_prefetch(csr_.values + span.begin + k);
+            }
         }
+        if (!find(position, span)) return;
+        const float* const cells = table_.row(0);
+        const int64_t stride = table_.stride(), n_features = table_.rows() - 1;
+        const int32_t* const features = csr_.indices.data() + span.begin;
+        for (int64_t k = 0; k < span.size; ++k)
+            if (features[k] >= 0 && features[k] < n_features) __builtin_prefetch(cells + features[k] * stride, 1);
     }
 
     void gather_weights(int64_t step) {
@@ -254,11 +269,13 @@ class SparseLoop {
         table_.pull(localizer_.keys(), static_cast<int64_t>(n), step, weights_.data());
     }
 
-    Sums sum_gradient(int64_t step) {
+    Sums sum_gradient(int64_t batch, int64_t step) {
         Sums sums;
         const double intercept = pull_intercept(table_, fit_intercept_, step);
         const int32_t* local = local_.data();
+        int64_t ahead = schedule_.begin(batch + 1);
         for (const auto& [row, begin, size] : rows_) {
+            look_ahead(ahead++);
             const float* const values = has_values ? csr_.values + begin : nullptr;
             add_row<Loss, has_values>(local, values, size, weights_.data(), intercept, samples_.at(row),
                                       gradient_.data(), sums);

@@ -58,11 +58,12 @@ class ExchangedUpdates:
         self, model: Model, tables: Tables, table: str, progress: Int64, slot: int, attempt: int
     ) -> None:
         self._model, self._tables, self._table, self._progress = model, tables, table, progress
-        self._slot, self._attempt, self._sequence = slot, attempt, 0
+        self._slot, self._attempt = slot, attempt
 
     def _stamp(self) -> Stamp:
-        self._sequence += 1
-        return Stamp(self._slot, self._attempt, self._sequence)
+        # Numbered by the minibatch, so that a successor which repeats its predecessor's last
+        # push (applied, but not yet counted) is recognised and the push dropped.
+        return Stamp(self._slot, self._attempt, int(self._progress[0]))
 
     def step(
         self, block: Block, order: Int32, batch_size: int, first: int, count: int
@@ -76,9 +77,11 @@ class ExchangedUpdates:
             needed, handle = self._model.needed_rows(block, minibatch)
             weights = self._tables.exchange(self._table, pending, needed, self._stamp())
             self._progress[0] += pending is not None
+            pending = None
             gradient, loss, weight = self._model.gradient(block, minibatch, handle, weights)
             if not np.isfinite(loss):
                 return loss, weight, rows
+            gradient *= np.float32(len(minibatch) / batch_size)
             pending = (needed, gradient)
             loss_sum, weight_sum, rows = loss_sum + loss, weight_sum + weight, rows + len(minibatch)
         if pending is not None:

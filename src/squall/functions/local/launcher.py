@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import logging
 import os
 import socket
 import sys
@@ -26,6 +27,7 @@ import safetensors.numpy  # noqa: F401 - for the environments
 from squall.errors import PlatformError
 from squall.functions.local import leftovers, memory, wire
 from squall.functions.local.supervisor import Supervisor
+from squall.log import get_logger
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -34,6 +36,9 @@ def main(fd: int) -> None:
     """Shake hands with the client at the other end of ``fd``, and serve it."""
     client = socket.socket(fileno=fd)
     client.set_inheritable(False)
+    # To standard error, which the client shows if this process fails.  Not to the root logger:
+    # functions inherit it, and may want to configure it themselves.
+    get_logger("squall.functions.local").addHandler(logging.StreamHandler())
     hello = _greet(client)
     _restore("PYTHONPATH", hello.pythonpath)
     _adopt_orphans()

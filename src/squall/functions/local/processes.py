@@ -51,6 +51,7 @@ class Environment:
     started: float
     running: Running | None = None
     fresh: bool = True  # no call has been sent to it yet
+    doomed: bool = False  # has been killed, or has died: must get no more calls
     reaped: bool = False  # its process id may belong to another process by now
     idle_since: float = 0.0
     log_open: bool = True  # (a handler may close its standard output and error)
@@ -81,19 +82,23 @@ class Environment:
             os.close(log_write)
         return cls(pid, shape, ours, log_read, memory, home, started)
 
-    def send(self, call_id: str, event: bytes) -> None:
-        """Give it a call.  A failure to send is a death, which is noticed elsewhere."""
+    def send(self, call_id: str, event: bytes) -> bool:
+        """Give it a call; False if it has died while it was idle, so that another must do."""
         now = time.monotonic()
         if self.fresh:
             self.running = Running(call_id, True, self.started, now + STARTUP_S, loading=True)
         else:
             self.running = Running(call_id, False, now, now + self.shape.timeout_s, loading=False)
-        self.fresh = False
         message = wire.Call(call_id, event, self.running.deadline)
         try:
             self.channel.sendall(wire.frame(message))
         except OSError:
             self.kill()
+            if not self.fresh:  # (a new one that dies is this call's affair: its end says why)
+                self.running = None
+                return False
+        self.fresh = False
+        return True
 
     def receive(self) -> Iterator[wire.Loaded | wire.Done | None]:
         """What it says, without waiting; None at the end of the channel."""
@@ -138,6 +143,7 @@ class Environment:
         """SIGKILL it and what it has started; its end is noticed elsewhere."""
         if self.reaped:
             return
+        self.doomed = True
         if self.running is not None and self.running.killed_as is None:
             self.running.killed_as, self.running.reason = kind, reason
         leftovers.end_process(self.pid)

@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from squall.functions.local import leftovers, procfs, wire
-from squall.functions.local.memory import MemoryGroup, MemoryLimiter
+from squall.functions.local.memory import MemoryGroup, MemoryLimiter, Watchdog
 from squall.functions.local.processes import Environment, Running
 from squall.log import get_logger
 from squall.records import Outcome, OutcomeKind
@@ -174,10 +174,10 @@ class Supervisor:
                 self.send(wire.End(call.id, Outcome(OutcomeKind.LOST, error=reason)))
                 self._queue.popleft()
                 continue
-            self._queue.popleft()
-            self._running[call.id] = environment
-            environment.send(call.id, call.event)
-            self._next_tick = min(self._next_tick, time.monotonic() + TICK_S)
+            if environment.send(call.id, call.event):
+                self._queue.popleft()
+                self._running[call.id] = environment
+                self._next_tick = min(self._next_tick, time.monotonic() + TICK_S)
 
     def _take_warm(self, key: int) -> Environment | None:
         warm = self._warm.get(key)
@@ -185,7 +185,8 @@ class Supervisor:
 
     def _fork(self, shape: wire.Prepare) -> Environment:
         self._born += 1
-        group = self._limiter.group(str(self._born), shape.memory_mb << 20)
+        limit = shape.memory_mb << 20
+        group = self._limiter.group(str(self._born), limit)
         try:
             environment = Environment.fork(shape, group, self._home, self._open_files)
         except OSError:
@@ -197,27 +198,29 @@ class Supervisor:
             self._watch_log(environment)
         try:
             group.add(environment.pid)
-        except OSError:
-            environment.kill()
-            raise
+        except OSError as error:  # it worked when it was tried at the start: someone has meddled
+            _log.warning("memory is now watched rather than limited by %s: %s", self._limiter.name, error)
+            environment.memory = Watchdog().group("", limit)
+            self._dying.append(group)
         return environment
 
     def _watch_log(self, environment: Environment) -> None:
         self._watch(environment.log_fd, lambda: self._on_log(environment))
 
     def _make_room(self) -> bool:
-        """After a failed start: whether waiting will help.  Ends warm environments if not busy."""
-        idle = [environment for warm in self._warm.values() for environment in warm]
-        for environment in idle:
-            environment.kill()
-        self._warm.clear()
-        return bool(idle or self._running)
+        """After a failed start: end warm environments.  Whether any end is to be waited for."""
+        for warm in self._warm.values():
+            while warm:
+                warm.pop().kill()
+        return bool(self._environments)
 
     # -------------------------------------------------------------------------- environments
 
     def _on_channel(self, environment: Environment) -> None:
-        if environment.reaped:  # in this very turn of the loop
-            return
+        if not environment.reaped:  # else it was in this very turn of the loop
+            self._listen(environment)
+
+    def _listen(self, environment: Environment) -> None:
         for message in environment.receive():
             match message:
                 case wire.Done():
@@ -227,7 +230,14 @@ class Supervisor:
                 case None:
                     # It is exiting, or has closed or spoiled its channel: no use in either case.
                     self._forget_channel(environment)
-                    environment.kill()
+                    self._discard(environment)
+
+    def _discard(self, environment: Environment) -> None:
+        """Give it no more calls, and end it."""
+        warm = self._warm.get(environment.shape.key, [])
+        if environment in warm:
+            warm.remove(environment)
+        environment.kill()
 
     def _forget_channel(self, environment: Environment) -> None:
         with contextlib.suppress(KeyError):
@@ -251,7 +261,7 @@ class Supervisor:
         self._end(environment, call, environment.finished(call, done), done.value or b"")
         if done.last:
             environment.kill()
-        else:
+        elif not environment.doomed:
             environment.idle_since = time.monotonic()
             self._warm.setdefault(environment.shape.key, []).append(environment)
         self._start_queued()
@@ -284,8 +294,9 @@ class Supervisor:
         self._start_queued()
 
     def _bury(self, environment: Environment, status: int) -> None:
-        self._on_channel(environment)  # it may have answered before it died
-        environment.reaped = True
+        environment.reaped = environment.doomed = True
+        self._discard(environment)
+        self._listen(environment)  # it may have answered before it died
         call = environment.running
         if call is not None:
             self._drain_log(environment, call)
@@ -296,9 +307,6 @@ class Supervisor:
         self._forget_channel(environment)
         with contextlib.suppress(KeyError):
             self._selector.unregister(environment.log_fd)
-        warm = self._warm.get(environment.shape.key, [])
-        if environment in warm:
-            warm.remove(environment)
         environment.dispose()
         if not environment.memory.remove():
             self._dying.append(environment.memory)
