@@ -354,7 +354,12 @@ class HeldOut(msgspec.Struct, frozen=True):
 
 
 class HistoryRecord(msgspec.Struct, frozen=True):
-    """One epoch of training, as seen by the client."""
+    """One epoch of training, as seen by the client.
+
+    ``loss`` is progressive: each minibatch's loss before its update, averaged over rows.
+    ``validation_loss`` is None where the next epoch was over before this one was measured.
+    ``workers`` is the number of slots that had a part in it.
+    """
 
     epoch: int
     time_s: float

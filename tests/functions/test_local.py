@@ -541,6 +541,29 @@ def test_logs_keep_the_last_megabyte(auto: LocalPlatform, user_module: Write) ->
     assert logs.endswith("line 119998\nline 119999\n")
 
 
+def test_logs_wait_for_a_client_that_is_busy(fresh: LocalPlatform, user_module: Write) -> None:
+    """The launcher holds 4 MB of them and then stops the function, not itself."""
+    name = user_module(
+        "import os\n"
+        "def flood(event, context):\n"
+        "    for _ in range(100): os.write(1, b'x' * 99_999 + b'\\n')\n"
+    )
+    busy, go_on = threading.Event(), threading.Event()
+
+    def hold(_: Outcome) -> None:
+        busy.set()
+        go_on.wait(WAIT_S)
+
+    fresh.prepare(shape("sleep")).invoke({"seconds": 0.1}).add_done_callback(hold)
+    assert busy.wait(WAIT_S)
+    running = fresh.prepare(Shape(f"{name}:flood", 128, 20.0)).invoke({})
+    time.sleep(0.4)
+    assert procfs.private_bytes(launcher_pid(fresh)) < 60 << 20
+    go_on.set()
+    assert running.outcome(WAIT_S).kind is OutcomeKind.RETURNED
+    assert len(running.logs()) == MAX_LOG_BYTES
+
+
 def test_logs_of_c_code(auto: LocalPlatform, user_module: Write) -> None:
     name = user_module("import ctypes\ndef c(event, context): ctypes.CDLL(None).printf(b'from C')\n")
     running = auto.prepare(Shape(f"{name}:c", 128, 5.0)).invoke({})

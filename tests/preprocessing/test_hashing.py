@@ -113,7 +113,8 @@ def test_plain_data_and_back():
 @pytest.mark.parametrize("seed", ["0", "1", "random"])
 def test_another_process_finds_the_same_slots(seed):
     code = (
-        "from squall.preprocessing.hashing import HashTransform; from squall.records import *; import numpy as np;"
+        "from squall.preprocessing.hashing import HashTransform; from squall.records import *;"
+        "import numpy as np;"
         "c = CategoricalColumn.from_strings(np.array([0, 1, -1], np.int32), ['x', 'größer']);"
         "print(HashTransform(['a'], 2**18).apply(RawBlock(3, {'a': c})).columns['hashed'].indices.tolist())"
     )

@@ -59,8 +59,7 @@ void check_type(const Array& array, const char* name, size_t ndim) {
     if (array.dtype() != nb::dtype<T>())
         type_error(name, ": dtype is ", dtype_name(array.dtype()), ", ", dtype_name(nb::dtype<T>()),
                    " is needed (nothing is cast here)");
-    if (array.ndim() != ndim)
-        value_error(name, ": has ", array.ndim(), " dimension(s), ", ndim, " needed");
+    if (array.ndim() != ndim) value_error(name, ": has ", array.ndim(), " dimension(s), ", ndim, " needed");
     if (array.device_type() != nb::device::cpu::value) value_error(name, ": is not in the CPU's memory");
     if (reinterpret_cast<std::uintptr_t>(array.data()) % alignof(T) != 0)
         value_error(name, ": its memory is not aligned to its dtype");
@@ -151,7 +150,8 @@ inline std::string_view byte_view(const Input& array, const char* name) {
 }
 
 inline void check_setting(double value, const char* name) {
-    if (!std::isfinite(value) || value < 0) value_error(name, ": is ", value, ", a finite number >= 0 needed");
+    if (!std::isfinite(value) || value < 0)
+        value_error(name, ": is ", value, ", a finite number >= 0 needed");
 }
 
 // Memory for a result, not zeroed: the kernel writes every element.

@@ -18,7 +18,8 @@ namespace {
 // caller, who puts it before the next chunk, so results do not depend on where a file is cut.
 class CsvScanner {
   public:
-    CsvScanner(std::string_view data, char delimiter, int quote, int64_t n_columns, bool is_last, size_t max_field)
+    CsvScanner(std::string_view data, char delimiter, int quote, int64_t n_columns, bool is_last,
+               size_t max_field)
         : data_(data),
           delimiter_(delimiter),
           quoting_(quote != 0),
@@ -100,7 +101,8 @@ class CsvScanner {
             if (status == Status::incomplete && data_.size() - field_start > max_field_)
                 return fail("long", n_lines, index);
             if (status != Status::complete) return status;
-            if (static_cast<size_t>(ends.back() - starts.back()) > max_field_) return fail("long", n_lines, index);
+            if (static_cast<size_t>(ends.back() - starts.back()) > max_field_)
+                return fail("long", n_lines, index);
             if (at_ == data_.size()) return Status::complete;  // only when is_last_
             if (data_[at_] == delimiter_) {
                 ++at_;
@@ -140,7 +142,8 @@ class CsvScanner {
         unsigned flag = csv_quoted;
         size_t at = start;
         for (;;) {
-            const void* hit = at < data_.size() ? std::memchr(data_.data() + at, quote_, data_.size() - at) : nullptr;
+            const void* hit =
+                at < data_.size() ? std::memchr(data_.data() + at, quote_, data_.size() - at) : nullptr;
             if (hit == nullptr) return is_last_ ? fail("unterminated", opened, 0) : Status::incomplete;
             at = static_cast<size_t>(static_cast<const char*>(hit) - data_.data());
             if (at + 1 == data_.size() || data_[at + 1] != quote_) break;
@@ -211,7 +214,8 @@ struct Number {
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 bool exact_as_double(int64_t value) {
-    const uint64_t magnitude = value < 0 ? uint64_t{0} - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
+    const uint64_t magnitude =
+        value < 0 ? uint64_t{0} - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
     return magnitude == 0 || std::bit_width(magnitude) - std::countr_zero(magnitude) <= 53;
 }
 
@@ -219,9 +223,10 @@ bool exact_as_double(int64_t value) {
 bool same_integer(std::string_view digits, double value) {
     while (digits.size() > 1 && digits.front() == '0') digits.remove_prefix(1);
     std::array<char, 400> exact;
-    const auto [end, failure] =
-        std::to_chars(exact.data(), exact.data() + exact.size(), std::fabs(value), std::chars_format::fixed, 0);
-    return failure == std::errc{} && digits == std::string_view(exact.data(), static_cast<size_t>(end - exact.data()));
+    const auto [end, failure] = std::to_chars(exact.data(), exact.data() + exact.size(), std::fabs(value),
+                                              std::chars_format::fixed, 0);
+    return failure == std::errc{} &&
+           digits == std::string_view(exact.data(), static_cast<size_t>(end - exact.data()));
 }
 
 // from_chars reports 1e-400 and 1e400 alike as out of range. The first is 0 correctly rounded, the second
@@ -258,7 +263,8 @@ Number read_number(std::string_view field) {
     int64_t integer = 0;
     const auto whole = std::from_chars(first, last, integer);
     if (whole.ptr == last && whole.ec == std::errc{})
-        return {exact_as_double(integer) ? seen_integer : seen_wide_integer, integer, static_cast<double>(integer)};
+        return {exact_as_double(integer) ? seen_integer : seen_wide_integer, integer,
+                static_cast<double>(integer)};
 
     double real = 0;
     const auto parsed = std::from_chars(first, last, real, std::chars_format::general);
@@ -315,7 +321,8 @@ nb::tuple csv_parse_int64(const Input& buffer, const Input& starts, const Input&
 }
 
 nb::tuple csv_parse_float64(const Input& buffer, const Input& starts, const Input& ends, const Input& flags,
-                            int64_t column, int64_t n_columns, const nb::list& missing, bool strip, int quote) {
+                            int64_t column, int64_t n_columns, const nb::list& missing, bool strip,
+                            int quote) {
     const CsvColumn fields(buffer, starts, ends, flags, column, n_columns, missing, strip, quote);
     Owned<double> values(static_cast<size_t>(fields.rows()));
     int64_t first_bad = -1;
@@ -343,8 +350,8 @@ void bind_csv(nb::module_& m) {
           nb::arg("n_columns"), nb::arg("is_last"), nb::arg("max_field"));
     const auto column_function = [&m](const char* name, auto function) {
         m.def(name, function, nb::arg("buffer").noconvert(), nb::arg("starts").noconvert(),
-              nb::arg("ends").noconvert(), nb::arg("flags").noconvert(), nb::arg("column"), nb::arg("n_columns"),
-              nb::arg("missing"), nb::arg("strip"), nb::arg("quote"));
+              nb::arg("ends").noconvert(), nb::arg("flags").noconvert(), nb::arg("column"),
+              nb::arg("n_columns"), nb::arg("missing"), nb::arg("strip"), nb::arg("quote"));
     };
     column_function("csv_classify", &csv_classify);
     column_function("csv_parse_int64", &csv_parse_int64);

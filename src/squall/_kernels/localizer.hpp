@@ -26,11 +26,13 @@ class Localizer {
     }
 
     // Numbers `n` features into `numbers`. Returns the position of the first that is not in [0, n_features),
-    // or n.
+    // or n. `on_feature` sees each before it is numbered (to prefetch).
     //
     // Whether a feature is new is a coin toss that a processor cannot predict, so there is no branch on it:
     // slot and key are written either way, and what to write is chosen by a mask.
-    int64_t insert(const int32_t* features, int64_t n, int64_t n_features, int32_t* numbers) {
+    template <class OnFeature>
+    int64_t insert(const int32_t* features, int64_t n, int64_t n_features, int32_t* numbers,
+                   OnFeature on_feature) {
         reserve(n);
         Slot* const slots = slots_.data();
         int32_t* const keys = keys_.data();
@@ -43,6 +45,7 @@ class Localizer {
             const int32_t key = features[i];
             if (key < 0 || key >= n_features) [[unlikely]]
                 break;
+            on_feature(key);
             size_t at = home(key, shift);
             uint32_t stale = stale_mask(slots[at], base);
             while ((static_cast<uint32_t>(slots[at].key ^ key) & ~stale) != 0) [[unlikely]] {

@@ -32,7 +32,8 @@ class Regularizer {
         const double r = rate, count = static_cast<double>(n), x = r * l2_;
         double magnitude = std::fabs(static_cast<double>(weight));
         if (x < 1e-16)
-            magnitude -= count * r * l1_;  // the limit; even 2^31 steps of so small an x cannot be seen in float
+            magnitude -=
+                count * r * l1_;  // the limit; even 2^31 steps of so small an x cannot be seen in float
         else
             magnitude -= one_minus_exp(count * log_one_plus(x)) * (magnitude + ratio_);
         return std::copysign(static_cast<float>(std::max(magnitude, 0.0)), weight);

@@ -36,7 +36,8 @@ nb::tuple csr_take(const Input& indptr, const Input& indices, const Input& value
     }
     nb::object taken_values = nb::none();
     if (csr.values) taken_values = to_numpy(std::move(out_values), {nnz});
-    return nb::make_tuple(to_numpy(std::move(out_indptr)), to_numpy(std::move(out_indices), {nnz}), taken_values);
+    return nb::make_tuple(to_numpy(std::move(out_indptr)), to_numpy(std::move(out_indices), {nnz}),
+                          taken_values);
 }
 
 void csr_validate(const Input& indptr, const Input& indices, const Input& values, int64_t n_features) {
@@ -51,11 +52,13 @@ void csr_validate(const Input& indptr, const Input& indices, const Input& values
             const int32_t index = csr.indices[static_cast<size_t>(k)];
             if (index < 0 || index >= n_features) bad_index(row, k - begin, index, n_features);
             if (csr.values && !std::isfinite(csr.values[k]))
-                value_error("values: row ", row, ", position ", k - begin, ": ", csr.values[k], " is not finite");
+                value_error("values: row ", row, ", position ", k - begin, ": ", csr.values[k],
+                            " is not finite");
         }
     }
     if (csr.indptr.back() != static_cast<int64_t>(csr.indices.size()))
-        value_error("indptr: ends at ", csr.indptr.back(), " but indices has ", csr.indices.size(), " entries");
+        value_error("indptr: ends at ", csr.indptr.back(), " but indices has ", csr.indices.size(),
+                    " entries");
 }
 
 nb::object csr_margins(const Input& indptr, const Input& indices, const Input& values, const Input& coef,

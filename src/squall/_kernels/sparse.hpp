@@ -10,7 +10,8 @@ struct Csr {
     std::span<const int32_t> indices;
     const float* values;  // null: all ones
 
-    Csr(const Input& indptr_, const Input& indices_, const Input& values_, const char* indices_name = "indices")
+    Csr(const Input& indptr_, const Input& indices_, const Input& values_,
+        const char* indices_name = "indices")
         : indptr(vector<int64_t>(indptr_, "indptr")),
           indices(vector<int32_t>(indices_, indices_name)),
           values(optional_vector<float>(values_, "values", indices.size())) {
@@ -23,32 +24,24 @@ struct Csr {
         int64_t begin, size;
     };
 
-    // The positions of one row, if they lie within the entries. Nothing reads a row in any other way.
-    bool find(int64_t i, Span& span) const {
+    // The positions of one row; every caller goes through this check.
+    Span row(int64_t i) const {
         const int64_t begin = indptr[static_cast<size_t>(i)], end = indptr[static_cast<size_t>(i) + 1];
         if (begin < 0 || end < begin || end > static_cast<int64_t>(indices.size())) [[unlikely]]
-            return false;
-        span = {begin, end - begin};
-        return true;
+            bad_row(i, begin, end);
+        return {begin, end - begin};
     }
 
-    Span row(int64_t i) const {
-        Span span;
-        if (!find(i, span)) [[unlikely]]
-            bad_row(i);
-        return span;
-    }
-
-    [[noreturn]] void bad_row(int64_t i) const {
-        value_error("indptr: row ", i, " spans [", indptr[static_cast<size_t>(i)], ", ",
-                    indptr[static_cast<size_t>(i) + 1], "), not a range within ", indices.size(), " entries");
+    [[noreturn]] void bad_row(int64_t i, int64_t begin, int64_t end) const {
+        value_error("indptr: row ", i, " spans [", begin, ", ", end, "), not a range within ", indices.size(),
+                    " entries");
     }
 };
 
 // Raised by every kernel that meets a feature outside its table.
 [[noreturn]] inline void bad_index(int64_t row, int64_t position, int64_t index, int64_t n_features) {
-    index_error("indices: row ", row, ", position ", position, ": feature ", index, " is not in [0, ", n_features,
-                ")");
+    index_error("indices: row ", row, ", position ", position, ": feature ", index, " is not in [0, ",
+                n_features, ")");
 }
 
 // Which rows to visit: a list, or all in order when absent.
@@ -63,10 +56,9 @@ struct RowOrder {
         size = static_cast<int64_t>(list.size());
     }
 
-    int64_t unchecked(int64_t i) const { return rows == nullptr ? i : rows[i]; }
-
     int64_t operator[](int64_t i) const {
-        const int64_t row = unchecked(i);
+        if (rows == nullptr) return i;
+        const int64_t row = rows[i];
         if (row < 0 || row >= n_rows) [[unlikely]]
             index_error("order: position ", i, ": row ", row, " is not in [0, ", n_rows, ")");
         return row;

@@ -42,7 +42,8 @@ class StringDictionary {
                 if (begin < 0 || end < begin || end > static_cast<int64_t>(bytes.size()))
                     value_error("offsets: string ", i, " spans [", begin, ", ", end, "), not a range within ",
                                 bytes.size(), " bytes");
-                codes[i] = code(bytes.substr(static_cast<size_t>(begin), static_cast<size_t>(end - begin)), i);
+                codes[i] =
+                    code(bytes.substr(static_cast<size_t>(begin), static_cast<size_t>(end - begin)), i);
             }
         }
         return to_numpy(std::move(codes));
@@ -50,7 +51,8 @@ class StringDictionary {
 
     nb::tuple to_arrays() {
         const std::unique_lock lock = locked();
-        return nb::make_tuple(to_numpy(std::span<const int64_t>(offsets_)), to_numpy(std::span<const uint8_t>(data_)));
+        return nb::make_tuple(to_numpy(std::span<const int64_t>(offsets_)),
+                              to_numpy(std::span<const uint8_t>(data_)));
     }
 
     size_t size() {
@@ -109,14 +111,16 @@ class StringDictionary {
 }  // namespace
 
 void bind_string_dictionary(nb::module_& m) {
-    nb::class_<StringDictionary>(m, "StringDictionary", R"(Text values to codes 0, 1, 2, ... in first-seen order.
+    nb::class_<StringDictionary>(m, "StringDictionary",
+                                 R"(Text values to codes 0, 1, 2, ... in first-seen order.
 
 One instance codes one column over all its chunks. Strings must be UTF-8. Calls from several
 threads take turns.)")
         .def(nb::init<>())
-        .def("encode", &StringDictionary::encode, nb::arg("buffer").noconvert(), nb::arg("starts").noconvert(),
-             nb::arg("ends").noconvert(), nb::arg("flags").noconvert(), nb::arg("column"), nb::arg("n_columns"),
-             nb::arg("missing"), nb::arg("strip") = false, nb::arg("quote") = static_cast<int>('"'),
+        .def("encode", &StringDictionary::encode, nb::arg("buffer").noconvert(),
+             nb::arg("starts").noconvert(), nb::arg("ends").noconvert(), nb::arg("flags").noconvert(),
+             nb::arg("column"), nb::arg("n_columns"), nb::arg("missing"), nb::arg("strip") = false,
+             nb::arg("quote") = static_cast<int>('"'),
              R"(Code one column of a scanned chunk.
 
 Parameters are those of :func:`csv_classify`. Returns int32[n_rows]; -1 is missing.

@@ -21,9 +21,13 @@ namespace squall {
 inline float load(const float& x) {
     return std::atomic_ref<float>(const_cast<float&>(x)).load(std::memory_order_relaxed);
 }
-inline void store(float& x, float value) { std::atomic_ref<float>(x).store(value, std::memory_order_relaxed); }
+inline void store(float& x, float value) {
+    std::atomic_ref<float>(x).store(value, std::memory_order_relaxed);
+}
 inline int32_t load_stamp(const float& x) { return std::bit_cast<int32_t>(load(x)); }
-inline void store_stamp(float& x, int64_t value) { store(x, std::bit_cast<float>(static_cast<int32_t>(value))); }
+inline void store_stamp(float& x, int64_t value) {
+    store(x, std::bit_cast<float>(static_cast<int32_t>(value)));
+}
 
 constexpr int64_t max_step = std::numeric_limits<int32_t>::max() - 1;
 
@@ -41,7 +45,8 @@ class Table {
     static constexpr int n_state = Optimizer::n_state;
     static constexpr bool is_lazy = lazy;
 
-    Table(Matrix<float> cells, int64_t dim, Optimizer optimizer, Regularizer regularizer, int64_t n_regularized)
+    Table(Matrix<float> cells, int64_t dim, Optimizer optimizer, Regularizer regularizer,
+          int64_t n_regularized)
         : cells_(cells),
           dim_(dim),
           optimizer_(optimizer),
@@ -77,7 +82,8 @@ class Table {
         for (int64_t begin = 0; begin < n; begin += lanes) {
             const int count = static_cast<int>(std::min<int64_t>(lanes, n - begin));
             Lanes x;
-            if (count < lanes) x = Lanes{};
+            if (count < lanes) [[unlikely]]
+                x.clear();
             float* at[lanes];
             for (int k = 0; k < count; ++k) {
                 const int64_t i = id(begin + k);
@@ -122,6 +128,7 @@ class Table {
         alignas(32) float weight[lanes], gradient[lanes], regularized[lanes];
         alignas(32) float state[n_state == 0 ? 1 : n_state][lanes];
 
+        void clear() { *this = Lanes{}; }
         void load(int k, const float* cell, int64_t distance) {
             weight[k] = squall::load(cell[0]);
             for (int s = 0; s < n_state; ++s) state[s][k] = squall::load(cell[distance * (1 + s)]);
@@ -143,7 +150,8 @@ class Table {
         }
         if (n_regularized_ == 0) return;
         const Regularizer regularizer = regularizer_;
-        for (int k = 0; k < lanes; ++k) x.weight[k] = regularizer.step(x.weight[k], rate[k] * x.regularized[k]);
+        for (int k = 0; k < lanes; ++k)
+            x.weight[k] = regularizer.step(x.weight[k], rate[k] * x.regularized[k]);
     }
 
     void catch_up(float* cells, bool regularized, int64_t dim, int64_t step) const {
@@ -183,7 +191,8 @@ struct TableSettings {
 // Checks a table and its settings, then calls `use` with the Table they make. `every_row_steps`: the caller
 // steps all rows each time, so the regulariser needs no stamp.
 template <class Use>
-auto with_table(const Buffer& array, int64_t dim, const TableSettings& settings, bool every_row_steps, Use use) {
+auto with_table(const Buffer& array, int64_t dim, const TableSettings& settings, bool every_row_steps,
+                Use use) {
     const auto cells = matrix<float>(array, "table");
     if (dim < 1 || dim > cells.columns) value_error("dim: is ", dim, ", which does not fit the table");
     if (settings.n_regularized_rows < 0 || settings.n_regularized_rows > cells.rows)
@@ -193,10 +202,11 @@ auto with_table(const Buffer& array, int64_t dim, const TableSettings& settings,
         using Optimizer = decltype(optimizer);
         const int64_t plain = dim * (1 + Optimizer::n_state);
         if (cells.columns == plain + 1)
-            return use(Table<Optimizer, true>(cells, dim, optimizer, regularizer, settings.n_regularized_rows));
+            return use(
+                Table<Optimizer, true>(cells, dim, optimizer, regularizer, settings.n_regularized_rows));
         if (cells.columns != plain)
-            value_error("table: has ", cells.columns, " columns; this optimizer with dim ", dim, " needs ", plain,
-                        ", or ", plain + 1, " with a regulariser");
+            value_error("table: has ", cells.columns, " columns; this optimizer with dim ", dim, " needs ",
+                        plain, ", or ", plain + 1, " with a regulariser");
         if (regularizer.active() && !every_row_steps)
             value_error("table: has no column for the step, which l1 and l2 need");
         return use(Table<Optimizer, false>(cells, dim, optimizer, regularizer, settings.n_regularized_rows));

@@ -47,8 +47,8 @@ nb::object table_gather(const Input& table, const Input& rows, int64_t dim) {
     return gathered_to_numpy(std::move(result), wanted.size(), dim);
 }
 
-nb::object table_pull(const Buffer& table, const Input& rows, int64_t dim, int optimizer, double learning_rate,
-                      double l1, double l2, int64_t step, int64_t n_regularized_rows) {
+nb::object table_pull(const Buffer& table, const Input& rows, int64_t dim, int optimizer,
+                      double learning_rate, double l1, double l2, int64_t step, int64_t n_regularized_rows) {
     const auto wanted = vector<int64_t>(rows, "rows");
     check_step(step);
     const TableSettings settings{optimizer, learning_rate, l1, l2, n_regularized_rows};
@@ -67,12 +67,13 @@ nb::object table_pull(const Buffer& table, const Input& rows, int64_t dim, int o
 Matrix<const float> row_values(const Input& array, const char* name, size_t rows, int64_t dim) {
     const auto values = matrix<float>(array, name);
     if (values.rows != static_cast<int64_t>(rows) || values.columns != dim)
-        value_error(name, ": has shape (", values.rows, ", ", values.columns, "), (", rows, ", ", dim, ") needed");
+        value_error(name, ": has shape (", values.rows, ", ", values.columns, "), (", rows, ", ", dim,
+                    ") needed");
     return values;
 }
 
-void table_update(const Buffer& table, const Input& rows, const Input& grads, int optimizer, double learning_rate,
-                  double l1, double l2, int64_t step, int64_t n_regularized_rows) {
+void table_update(const Buffer& table, const Input& rows, const Input& grads, int optimizer,
+                  double learning_rate, double l1, double l2, int64_t step, int64_t n_regularized_rows) {
     const auto touched = vector<int64_t>(rows, "rows");
     check_type<float>(grads, "grads", 2);
     const auto dim = static_cast<int64_t>(grads.shape(1));
@@ -92,8 +93,8 @@ void table_update(const Buffer& table, const Input& rows, const Input& grads, in
     });
 }
 
-void table_catch_up(const Buffer& table, int optimizer, double learning_rate, double l1, double l2, int64_t step,
-                    int64_t n_regularized_rows, int64_t dim) {
+void table_catch_up(const Buffer& table, int optimizer, double learning_rate, double l1, double l2,
+                    int64_t step, int64_t n_regularized_rows, int64_t dim) {
     check_step(step);
     const TableSettings settings{optimizer, learning_rate, l1, l2, n_regularized_rows};
     with_table(table, dim, settings, false, [&](const auto& full) {
@@ -123,16 +124,17 @@ void bind_tables(nb::module_& m) {
     m.attr("SGD") = static_cast<int>(kind_sgd);
     m.attr("ADAGRAD") = static_cast<int>(kind_adagrad);
     m.def("table_stride", &table_stride, nb::arg("optimizer"), nb::arg("dim"), nb::arg("lazy"));
-    m.def("table_gather", &table_gather, nb::arg("table").noconvert(), nb::arg("rows").noconvert(), nb::arg("dim"));
-    m.def("table_pull", &table_pull, nb::arg("table").noconvert(), nb::arg("rows").noconvert(), nb::arg("dim"),
-          nb::arg("optimizer"), nb::arg("learning_rate"), nb::arg("l1"), nb::arg("l2"), nb::arg("step"),
-          nb::arg("n_regularized_rows"));
+    m.def("table_gather", &table_gather, nb::arg("table").noconvert(), nb::arg("rows").noconvert(),
+          nb::arg("dim"));
+    m.def("table_pull", &table_pull, nb::arg("table").noconvert(), nb::arg("rows").noconvert(),
+          nb::arg("dim"), nb::arg("optimizer"), nb::arg("learning_rate"), nb::arg("l1"), nb::arg("l2"),
+          nb::arg("step"), nb::arg("n_regularized_rows"));
     m.def("table_update", &table_update, nb::arg("table").noconvert(), nb::arg("rows").noconvert(),
           nb::arg("grads").noconvert(), nb::arg("optimizer"), nb::arg("learning_rate"), nb::arg("l1"),
           nb::arg("l2"), nb::arg("step"), nb::arg("n_regularized_rows"));
     m.def("table_catch_up", &table_catch_up, nb::arg("table").noconvert(), nb::arg("optimizer"),
-          nb::arg("learning_rate"), nb::arg("l1"), nb::arg("l2"), nb::arg("step"), nb::arg("n_regularized_rows"),
-          nb::arg("dim"));
+          nb::arg("learning_rate"), nb::arg("l1"), nb::arg("l2"), nb::arg("step"),
+          nb::arg("n_regularized_rows"), nb::arg("dim"));
     m.def("table_add", &table_add, nb::arg("table").noconvert(), nb::arg("rows").noconvert(),
           nb::arg("deltas").noconvert());
 }

@@ -36,7 +36,8 @@ struct Sums {
 template <class Loss, bool has_values>
 void add_row(const int32_t* local, const float* values, int64_t n, const float* weights, double intercept,
              typename Samples<Loss>::Sample sample, float* gradient, Sums& sums) {
-    const double margin = intercept + row_dot<has_values>(values, n, [&](int64_t k) { return weights[local[k]]; });
+    const double margin =
+        intercept + row_dot<has_values>(values, n, [&](int64_t k) { return weights[local[k]]; });
     const auto factor = static_cast<float>(sums.add<Loss>(margin, sample));
     for (int64_t k = 0; k < n; ++k) gradient[local[k]] += has_values ? factor * values[k] : factor;
 }
@@ -64,7 +65,7 @@ nb::tuple localize(const Input& indices) {
         for (int64_t begin = 0; begin < n; begin += block) {
             const int64_t count = std::min(block, n - begin);
             const int64_t done = localizer.insert(features.data() + begin, count, int64_t{1} << 31,
-                                                  local.data.get() + begin);
+                                                  local.data.get() + begin, [](int32_t) {});
             if (done != count)
                 index_error("indices: position ", begin + done, ": feature ",
                             features[static_cast<size_t>(begin + done)], " is negative");
@@ -95,8 +96,8 @@ nb::tuple csr_gradient(const Input& indptr, const Input& local, const Input& val
                 const int32_t* const numbers = csr.indices.data() + begin;
                 for (int64_t k = 0; k < size; ++k)
                     if (numbers[k] < 0 || numbers[k] >= limit) [[unlikely]]
-                        index_error("local: row ", row, ", position ", k, ": ", numbers[k], " is not in [0, ", limit,
-                                    ")");
+                        index_error("local: row ", row, ", position ", k, ": ", numbers[k], " is not in [0, ",
+                                    limit, ")");
                 const float* const row_values = has_values ? csr.values + begin : nullptr;
                 add_row<Loss, has_values>(numbers, row_values, size, coef.data(), intercept, samples.at(row),
                                           gradient.data.get(), sums);
@@ -116,8 +117,8 @@ struct Schedule {
     int64_t batch_size, first_batch, n_batches;
     int64_t *step, *progress;
 
-    Schedule(const Input& order_, int64_t n_rows, int64_t batch_size_, int64_t first_batch_, int64_t n_batches_,
-             const Buffer& step_, const Buffer& progress_)
+    Schedule(const Input& order_, int64_t n_rows, int64_t batch_size_, int64_t first_batch_,
+             int64_t n_batches_, const Buffer& step_, const Buffer& progress_)
         : order(order_, n_rows),
           batch_size(batch_size_),
           first_batch(first_batch_),
@@ -125,19 +126,18 @@ struct Schedule {
           step(counter(step_, "step")),
           progress(progress_.is_valid() ? counter(progress_, "progress") : nullptr) {
         if (batch_size < 1) value_error("batch_size: is ", batch_size, ", a number >= 1 needed");
+        batch_size =
+            std::min(batch_size, std::max<int64_t>(order.size, 1));  // so that products cannot overflow
         const int64_t total = order.size / batch_size + (order.size % batch_size != 0);
         if (first_batch < 0 || n_batches < 0 || first_batch > total || n_batches > total - first_batch)
-            value_error("first_batch, n_batches: ", first_batch, ", ", n_batches, " are not within the ", total,
-                        " minibatches of ", order.size, " rows");
+            value_error("first_batch, n_batches: ", first_batch, ", ", n_batches, " are not within the ",
+                        total, " minibatches of ", order.size, " rows");
     }
 
     int64_t begin(int64_t batch) const { return batch * batch_size; }
-    int64_t end() const { return std::min(begin(first_batch + n_batches), order.size); }
     int64_t rows(int64_t batch) const { return std::min(batch_size, order.size - begin(batch)); }
 
-    int64_t current_step() const {
-        return std::atomic_ref<int64_t>(*step).load(std::memory_order_relaxed);
-    }
+    int64_t current_step() const { return std::atomic_ref<int64_t>(*step).load(std::memory_order_relaxed); }
     // Release: whoever sees the count sees the weights of the minibatches it counts.
     void finish_batch() const {
         std::atomic_ref<int64_t>(*step).fetch_add(1, std::memory_order_relaxed);
@@ -183,21 +183,19 @@ void push_intercept(const Table& table, bool fit_intercept, double gradient, int
 template <class Loss, bool has_values, class Table>
 class SparseLoop {
   public:
-    SparseLoop(const Csr& csr, const Samples<Loss>& samples, const Schedule& schedule,
-               const Table& table, bool fit_intercept)
+    SparseLoop(const Csr& csr, const Samples<Loss>& samples, const Schedule& schedule, const Table& table,
+               bool fit_intercept)
         : csr_(csr), samples_(samples), schedule_(schedule), table_(table), fit_intercept_(fit_intercept) {}
 
     Outcome run() {
         Outcome outcome;
-        for (int64_t i = schedule_.begin(schedule_.first_batch); i < schedule_.begin(schedule_.first_batch + 1); ++i)
-            look_ahead(i);
         for (int64_t b = schedule_.first_batch; b < schedule_.first_batch + schedule_.n_batches; ++b) {
             const int64_t step = schedule_.current_step();
             if constexpr (Table::is_lazy) check_step(step, 1);
             find_rows(b);
             number_features();
             gather_weights(step);
-            const Sums sums = sum_gradient(b, step);
+            const Sums sums = sum_gradient(step);
             if (!outcome.add(sums, schedule_.rows(b))) break;
             const int32_t* const features = localizer_.keys();
             table_.step_rows([&](int64_t i) { return int64_t{features[i]}; },
@@ -225,41 +223,30 @@ class SparseLoop {
         if (local_.size() < static_cast<size_t>(entries)) local_.resize(static_cast<size_t>(entries));
     }
 
+    // Also starts loading the table's rows: done here, between the steps of hashing, memory keeps up; a loop
+    // of prefetches one minibatch ahead was measured slower.
     void number_features() {
         localizer_.clear();
-        const int64_t n_features = table_.rows() - 1;
+        const int64_t n_features = table_.rows() - 1, stride = table_.stride();
+        const float* const cells = table_.row(0);
+        const auto prefetch_row = [=](int32_t feature) { __builtin_prefetch(cells + feature * stride, 1); };
         int32_t* local = local_.data();
-        for (const auto& [row, begin, size] : rows_) {
+        for (size_t i = 0; i < rows_.size(); ++i) {
+            const auto [row, begin, size] = rows_[i];
+            if (i + 2 < rows_.size()) prefetch_entries(rows_[i + 2]);
             const int32_t* const features = csr_.indices.data() + begin;
-            const int64_t done = localizer_.insert(features, size, n_features, local);
+            const int64_t done = localizer_.insert(features, size, n_features, local, prefetch_row);
             if (done != size) bad_index(row, done, features[done], n_features);
             local += size;
         }
     }
 
-    // Starts loading what the row at a position of the schedule will need: its part of the table, and the
-    // entries of the row after it. Called one minibatch ahead, so that memory works while this one is
-    // computed. Whatever is wrong with the row is left for its own minibatch to say.
-    void look_ahead(int64_t position) const {
-        const auto find = [&](int64_t at, Csr::Span& span) {
-            if (at >= schedule_.end()) return false;
-            const int64_t row = schedule_.order.unchecked(at);
-            return row >= 0 && row < csr_.rows() && csr_.find(row, span);
-        };
-        Csr::Span span;
-        if (find(position + 1, span)) {
-            constexpr int64_t line = 64 / sizeof(int32_t), most = 8 * line;
-            for (int64_t k = 0; k < std::min(span.size, most); k += line) {
-                __builtin_prefetch(csr_.indices.data() + span.begin + k);
-                if constexpr (has_values) __builtin_prefetch(csr_.values + span.begin + k);
-            }
+    void prefetch_entries(const Row& row) const {
+        constexpr int64_t line = 64 / sizeof(int32_t), most = 8 * line;
+        for (int64_t k = 0; k < std::min(row.size, most); k += line) {
+            __builtin_prefetch(csr_.indices.data() + row.begin + k);
+            if constexpr (has_values) __builtin_prefetch(csr_.values + row.begin + k);
         }
-        if (!find(position, span)) return;
-        const float* const cells = table_.row(0);
-        const int64_t stride = table_.stride(), n_features = table_.rows() - 1;
-        const int32_t* const features = csr_.indices.data() + span.begin;
-        for (int64_t k = 0; k < span.size; ++k)
-            if (features[k] >= 0 && features[k] < n_features) __builtin_prefetch(cells + features[k] * stride, 1);
     }
 
     void gather_weights(int64_t step) {
@@ -269,13 +256,11 @@ class SparseLoop {
         table_.pull(localizer_.keys(), static_cast<int64_t>(n), step, weights_.data());
     }
 
-    Sums sum_gradient(int64_t batch, int64_t step) {
+    Sums sum_gradient(int64_t step) {
         Sums sums;
         const double intercept = pull_intercept(table_, fit_intercept_, step);
         const int32_t* local = local_.data();
-        int64_t ahead = schedule_.begin(batch + 1);
         for (const auto& [row, begin, size] : rows_) {
-            look_ahead(ahead++);
             const float* const values = has_values ? csr_.values + begin : nullptr;
             add_row<Loss, has_values>(local, values, size, weights_.data(), intercept, samples_.at(row),
                                       gradient_.data(), sums);

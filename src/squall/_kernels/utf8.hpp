@@ -1,4 +1,5 @@
-// Is this well-formed UTF-8? (Unicode 15, table 3-7: no overlong forms, no surrogates, nothing above U+10FFFF.)
+// Is this well-formed UTF-8? (Unicode 15, table 3-7: no overlong forms, no surrogates, nothing above
+// U+10FFFF.)
 #pragma once
 
 #include <string_view>
@@ -19,12 +20,13 @@ inline bool is_utf8(std::string_view text) {
             if (!continues(i + 1)) return false;
             i += 2;
         } else if (lead >= 0xE0 && lead <= 0xEF) {
-            if (!continues(i + 1, lead == 0xE0 ? 0xA0 : 0x80, lead == 0xED ? 0x9F : 0xBF) || !continues(i + 2))
+            if (!continues(i + 1, lead == 0xE0 ? 0xA0 : 0x80, lead == 0xED ? 0x9F : 0xBF) ||
+                !continues(i + 2))
                 return false;
             i += 3;
         } else if (lead >= 0xF0 && lead <= 0xF4) {
-            if (!continues(i + 1, lead == 0xF0 ? 0x90 : 0x80, lead == 0xF4 ? 0x8F : 0xBF) || !continues(i + 2) ||
-                !continues(i + 3))
+            if (!continues(i + 1, lead == 0xF0 ? 0x90 : 0x80, lead == 0xF4 ? 0x8F : 0xBF) ||
+                !continues(i + 2) || !continues(i + 3))
                 return false;
             i += 4;
         } else {

@@ -41,7 +41,8 @@ def run_demo(*, workers: int, epochs: int, out: Path, storage: str | None, seed:
     text = sum(c.kind == "categorical" for c in data.columns)
     console.print(
         f"{path}: {data.n_rows:,} rows, {len(data.columns) - text} numeric and {text} text columns; "
-        f"{train.n_rows:,} rows to train on, {test.n_rows:,} held out\n"
+        f"{train.n_rows:,} rows to train on, {test.n_rows:,} held out\n",
+        soft_wrap=True,
     )
     model = squall.make_pipeline(
         squall.MinMaxScaler(),
@@ -54,7 +55,7 @@ def run_demo(*, workers: int, epochs: int, out: Path, storage: str | None, seed:
     fitted = follow(job, f"logistic regression on {functions}, AdaGrad, minibatch 64, rate 1.0")
     quality = held_out_quality(fitted, test)
     saved = squall.save(fitted, out)
-    quality["time in all"] = format_duration(time.perf_counter() - began)
+    quality["time, file to model"] = format_duration(time.perf_counter() - began)
     quality["model"] = str(saved)
     console.print()
     print_metrics("On held-out rows", quality)

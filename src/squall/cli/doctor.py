@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import platform
 import sys
 import time
@@ -116,9 +117,20 @@ def _machine() -> Finding:
 
 
 def _memory_limits() -> Finding:
-    from squall.functions.local.memory import describe
+    from squall.functions.local.memory import choose
 
-    return Finding("memory limits", True, describe())
+    limiter = choose("auto", f"squall-doctor-{os.getpid()}")
+    name = limiter.name
+    limiter.close()
+    if name != "watchdog":
+        return Finding("memory limits", True, f"kept by the kernel ({name})")
+    return Finding(
+        "memory limits",
+        True,
+        "kept by a watchdog, since this user may not make cgroups; a function that allocates "
+        "very fast overshoots before it is ended",
+        "for limits kept by the kernel, run as a user with a delegated cgroup, or as root",
+    )
 
 
 def _functions() -> Finding:

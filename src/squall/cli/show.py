@@ -7,7 +7,6 @@ from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -32,7 +31,7 @@ def follow(job: Job[Any], heading: str) -> Any:
     """Wait for a job, showing each epoch as it ends; returns the fitted model."""
     if not console.is_terminal:
         model = job.wait()
-        console.print(_epochs(heading, job.history))
+        console.print(_epochs(heading, job.history), soft_wrap=True)
         return model
     with Live(console=console, refresh_per_second=10, transient=False) as live:
         while not job.done():
@@ -48,14 +47,12 @@ def follow(job: Job[Any], heading: str) -> Any:
     return model
 
 
-def _plain_table(title: str) -> Table:
-    return Table(
-        title=title, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False
-    )
+def _plain_table() -> Table:
+    return Table(box=None, show_header=False, pad_edge=False)
 
 
-def _epochs(heading: str, history: Sequence[HistoryRecord]) -> Table:
-    table = Table(title=heading, title_justify="left", title_style="bold", box=None, pad_edge=False)
+def _epochs(heading: str, history: Sequence[HistoryRecord]) -> Group:
+    table = Table(box=None, pad_edge=False)
     for name in ("epoch", "loss", "held-out loss", "rows/s", "workers", "time", "cost"):
         table.add_column(name, justify="right", header_style="dim")
     before = 0.0
@@ -71,12 +68,13 @@ def _epochs(heading: str, history: Sequence[HistoryRecord]) -> Table:
             format_money(record.cost_usd),
         )
         before = record.time_s
-    return table
+    return Group(Text(heading, "bold"), table)
 
 
 def print_metrics(title: str, metrics: dict[str, str]) -> None:
     """Named values, one a line."""
-    table = _plain_table(title)
+    console.print(Text(title, "bold"), soft_wrap=True)
+    table = _plain_table()
     for name, value in metrics.items():
         table.add_row(name, Text(value, "bold"))
     console.print(table)
@@ -85,7 +83,9 @@ def print_metrics(title: str, metrics: dict[str, str]) -> None:
 def print_bill(bill: Bill, *, local: bool) -> None:
     """The bill by item."""
     verb = "would have cost" if local else "cost"
-    table = _plain_table(f"The bill: what this run {verb} at {escape(bill.price_list)}")
+    title = f"The bill: what this run {verb} at {bill.price_list}"
+    console.print(Text(title, "bold"), soft_wrap=True)
+    table = _plain_table()
     table.add_column()
     table.add_column(justify="right")
     table.add_row(f"functions ({bill.gb_seconds:.2f} GB-s)", format_money(bill.compute_usd))

@@ -63,6 +63,7 @@ class _Epoch:
     rows: int = 0
     loss_sum: float = 0.0
     weight_sum: float = 0.0
+    slots: set[int] = field(default_factory=set)
     phases: Phases = field(default_factory=Phases)
 
 
@@ -168,6 +169,7 @@ class JobMachine:
         slot = self._slots[report.slot]
         epoch = self._epochs.setdefault(report.epoch, _Epoch())
         epoch.rows += report.rows
+        epoch.slots.add(report.slot)
         epoch.loss_sum += report.loss_sum
         epoch.weight_sum += report.weight_sum
         _add_phases(epoch.phases, report.phases)
@@ -193,7 +195,7 @@ class JobMachine:
             loss=epoch.loss_sum / epoch.weight_sum if epoch.weight_sum else float("nan"),
             validation_loss=None,
             cost_usd=self.ledger.bill(now).total_usd,
-            workers=sum(s.running for s in self._slots),
+            workers=len(epoch.slots),
             phases=epoch.phases,
         )
 

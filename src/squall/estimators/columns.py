@@ -41,7 +41,7 @@ def aligned(data: Dataset, fitted: list[ColumnSpec]) -> Dataset:
     missing = [c.name for c in fitted if c.name not in have]
     if missing:
         _check_matrix_or_names(data.columns, fitted)
-        hint = did_you_mean(missing[0], have)
+        hint = did_you_mean(missing[0], have.keys() - {c.name for c in fitted})
         raise DataError(
             f"{len(missing)} column(s) that the model was fitted on are missing: "
             f"{', '.join(map(repr, missing[:5]))}{' …' if len(missing) > 5 else ''}{hint}",

@@ -3,8 +3,9 @@
 Three processes meet here, each with modules of its own:
 
 * the **client** (``platform``, ``connection``, ``pool``) is the user's Python;
-* the **launcher** (``launcher``, ``supervisor``, ``processes``, ``memory``, ``leftovers``) is one
-  single-threaded process that forks, limits, watches and ends environments;
+* the **launcher** (``launcher``, ``supervisor``, ``link``, ``processes``, ``memory``,
+  ``leftovers``) is one single-threaded process that forks, limits, watches and ends
+  environments;
 * an **environment** (``environment``) is a forked child that calls handlers, one at a time.
 
 ``wire`` holds what they say to each other, ``procfs`` what Linux knows of a process.

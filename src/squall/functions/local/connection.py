@@ -69,7 +69,7 @@ class Connection:
         self._prepared: set[int] = set()
         self._open = True
         self._closing = False
-        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by _reap
+        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by _discard
         self._socket, theirs = socket.socketpair()
         with theirs:
             try:
@@ -77,11 +77,11 @@ class Connection:
             except PlatformError:
                 self._discard()
                 raise
+        _connections.add(self)
         self._bodies = wire.bodies(self._socket)
         ready = self._shake_hands(hello)
         self._home, self.memory = ready.home, ready.memory
         self.pid = self._process.pid
-        _connections.add(self)
         self._reader = threading.Thread(target=self._read, name="squall-local-reader", daemon=True)
         self._reader.start()
 

@@ -26,6 +26,7 @@ import safetensors.numpy  # noqa: F401 - for the environments
 
 from squall.errors import PlatformError
 from squall.functions.local import leftovers, memory, wire
+from squall.functions.local.link import ClientLink
 from squall.functions.local.supervisor import Supervisor
 from squall.log import get_logger
 
@@ -50,10 +51,9 @@ def main(fd: int) -> None:
     limiter = memory.choose(hello.memory, name)
     home = tempfile.mkdtemp(prefix=name + "-", dir=folder)
     client.sendall(wire.frame(wire.Ready(home, limiter.name)))
-    client.setblocking(False)
     gc.collect()
     gc.freeze()  # the collector would write to, and so copy, pages shared with environments
-    Supervisor(client, hello, home, limiter).run()
+    Supervisor(ClientLink(client), hello, home, limiter).run()
 
 
 def _greet(client: socket.socket) -> wire.Hello:

@@ -13,9 +13,7 @@ import shutil
 import signal
 import stat
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from squall.functions.local import procfs
 from squall.log import get_logger
@@ -58,25 +56,26 @@ def _is_our_folder(entry: os.DirEntry[str]) -> bool:
 
 def remove_tree(folder: Path) -> None:
     """Remove a folder with all that is in it, also what was made unreadable."""
-
-    def open_up(function: Callable[..., Any], path: str, error: Any) -> None:
-        if isinstance(error[1], FileNotFoundError):
+    problem: OSError | None = None
+    for _ in range(3):
+        try:
+            shutil.rmtree(folder)
+        except FileNotFoundError as error:  # removed by someone else: all of it, or a part
+            problem = error
+        except OSError as error:
+            problem = error
+            _open_up(folder)
+        if not folder.exists():
             return
-        Path(path).parent.chmod(0o700)
-        if Path(path).is_dir() and not Path(path).is_symlink():
-            Path(path).chmod(0o700)
-            shutil.rmtree(path, onerror=report)
-        else:
-            function(path)
+    _log.warning("cannot remove %s: %s", folder, problem)
 
-    def report(_: Callable[..., Any], path: str, error: Any) -> None:
-        if not isinstance(error[1], FileNotFoundError):
-            _log.warning("cannot remove %s: %s", path, error[1])
 
-    try:
-        shutil.rmtree(folder, onerror=open_up)
-    except OSError as error:
-        _log.warning("cannot remove %s: %s", folder, error)
+def _open_up(folder: Path) -> None:
+    """Give ourselves all rights to the folders below ``folder``."""
+    for parent, names, _ in os.walk(folder):  # from the top down
+        for path in (Path(parent, name) for name in names):
+            if not path.is_symlink():
+                path.chmod(0o700)
 
 
 def end_process(pid: int) -> None:

@@ -77,7 +77,7 @@ class Environment:
         else:
             if pid == 0:
                 environment.run(birth)
-        finally:  # (only in the launcher: run() never returns)
+        finally:  # only in the launcher: run() never returns
             theirs.close()
             os.close(log_write)
         return cls(pid, shape, ours, log_read, memory, home, started)

@@ -17,9 +17,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import msgspec
-
 from squall.functions.local import leftovers, procfs, wire
+from squall.functions.local.link import ClientLink
 from squall.functions.local.memory import MemoryGroup, MemoryLimiter, Watchdog
 from squall.functions.local.processes import Environment, Running
 from squall.log import get_logger
@@ -28,11 +27,9 @@ from squall.records import Outcome, OutcomeKind
 TICK_S = 0.02
 """How often running functions are looked at: the precision of timeouts and memory limits."""
 
-_READ_BYTES = 1 << 18
 _MAX_UNSENT = 4 << 20  # a client that does not read stops the functions' logs at this size
 _REAP_S = 5.0  # how long to wait, at the end, for killed processes to disappear
 _log = get_logger("squall.functions.local")
-_decode = msgspec.msgpack.Decoder(wire.Prepare | wire.Invoke | wire.Cancel).decode
 
 
 class Supervisor:
@@ -40,8 +37,8 @@ class Supervisor:
 
     Parameters
     ----------
-    client : socket
-        Connection to the client; non-blocking.
+    client : ClientLink
+        Connection to the client.
     hello : Hello
         Settings.
     home : str
@@ -50,13 +47,11 @@ class Supervisor:
         How memory is limited.
     """
 
-    def __init__(self, client: socket.socket, hello: wire.Hello, home: str, limiter: MemoryLimiter) -> None:
+    def __init__(self, client: ClientLink, hello: wire.Hello, home: str, limiter: MemoryLimiter) -> None:
         self._client = client
         self._settings = hello
         self._home = home
         self._limiter = limiter
-        self._frames = wire.Frames()
-        self._out = bytearray()
         self._shapes: dict[int, wire.Prepare] = {}
         self._queue: deque[wire.Invoke] = deque()
         self._environments: dict[int, Environment] = {}  # by process id
@@ -66,7 +61,7 @@ class Supervisor:
         self._born = 0
         self._next_tick = 0.0
         self._idle_since = time.monotonic()
-        self._ended = False
+        self._terminated = False
         self._logs_paused = False
         self._open_files = _raise_open_files()
         self._signals = _wake_on_signals(self._on_terminate)
@@ -74,10 +69,10 @@ class Supervisor:
 
     def run(self) -> None:
         """Serve until the client closes its end, or until SIGTERM; then end everything."""
-        self._watch(self._client.fileno(), self._on_client)
-        self._watch(self._signals.fileno(), self._on_signal)
+        self._watch(self._client, self._on_client)
+        self._watch(self._signals, self._on_signal)
         try:
-            while not self._ended:
+            while not (self._client.closed or self._terminated):
                 for key, _ in self._selector.select(self._wait_s()):
                     key.data()
                 now = time.monotonic()
@@ -87,30 +82,20 @@ class Supervisor:
         finally:
             self._end_everything()
 
-    def _watch(self, fd: int, callback: Callable[[], None]) -> None:
-        self._selector.register(fd, selectors.EVENT_READ, callback)
+    def _watch(self, file: int | socket.socket | ClientLink, callback: Callable[[], None]) -> None:
+        self._selector.register(file, selectors.EVENT_READ, callback)
 
     # ------------------------------------------------------------------------- the client
 
-    def send(self, message: wire.Message) -> None:
-        """Queue a message to the client; it leaves at the end of this turn of the loop."""
-        self._out += wire.frame(message)
-
     def _flush(self) -> None:
-        if not self._out:
-            return
-        try:
-            sent = self._client.send(self._out)
-        except BlockingIOError:
-            sent = 0
-        except OSError:  # the client is gone
-            self._ended = True
-            return
-        del self._out[:sent]
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._out else 0)
-        if self._selector.get_key(self._client.fileno()).events != events:
-            self._selector.modify(self._client.fileno(), events, self._on_client)
-        self._pause_logs(len(self._out) > _MAX_UNSENT)
+        """Send what this turn of the loop had to say; what is left waits for the client."""
+        before = self._client.unsent
+        self._client.flush()
+        if before and not self._client.closed:
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._client.unsent else 0)
+            if self._selector.get_key(self._client).events != events:
+                self._selector.modify(self._client, events, self._on_client)
+            self._pause_logs(self._client.unsent > _MAX_UNSENT)
 
     def _pause_logs(self, pause: bool) -> None:
         """Let functions that write too much wait until the client has caught up."""
@@ -126,17 +111,8 @@ class Supervisor:
                 self._watch_log(environment)
 
     def _on_client(self) -> None:
-        try:
-            data = self._client.recv(_READ_BYTES)
-        except BlockingIOError:  # only writable
-            return
-        except OSError:
-            data = b""
-        if not data:
-            self._ended = True
-            return
-        for body in self._frames.feed(data):
-            self._obey(_decode(body))
+        for message in self._client.receive():
+            self._obey(message)
         self._start_queued()
 
     def _obey(self, message: wire.Prepare | wire.Invoke | wire.Cancel) -> None:
@@ -156,7 +132,9 @@ class Supervisor:
         for waiting in self._queue:
             if waiting.id == call_id:
                 self._queue.remove(waiting)
-                self.send(wire.End(call_id, Outcome(OutcomeKind.KILLED, error="cancelled before it started")))
+                self._client.send(
+                    wire.End(call_id, Outcome(OutcomeKind.KILLED, error="cancelled before it started"))
+                )
                 return
 
     # ------------------------------------------------------------------------ starting calls
@@ -171,7 +149,7 @@ class Supervisor:
                 if self._make_room():
                     return  # tried again when something has ended
                 reason = f"no process could be started: {error}"
-                self.send(wire.End(call.id, Outcome(OutcomeKind.LOST, error=reason)))
+                self._client.send(wire.End(call.id, Outcome(OutcomeKind.LOST, error=reason)))
                 self._queue.popleft()
                 continue
             if environment.send(call.id, call.event):
@@ -251,7 +229,7 @@ class Supervisor:
             environment.log_open = False
             self._selector.unregister(environment.log_fd)
         elif data and environment.running is not None:  # else a thread or child left behind: nobody's
-            self.send(wire.Log(environment.running.id, data))
+            self._client.send(wire.Log(environment.running.id, data))
 
     def _on_done(self, environment: Environment, done: wire.Done) -> None:
         call = environment.running
@@ -270,7 +248,7 @@ class Supervisor:
         environment.running = None
         del self._running[call.id]
         self._idle_since = time.monotonic()
-        self.send(wire.End(call.id, outcome, value))
+        self._client.send(wire.End(call.id, outcome, value))
 
     def _drain_log(self, environment: Environment, call: Running) -> None:
         """Send on what the call has written before it ended; it is all in the pipe by now."""
@@ -278,12 +256,12 @@ class Supervisor:
             data = environment.read_log()
             if not data:
                 return
-            self.send(wire.Log(call.id, data))
+            self._client.send(wire.Log(call.id, data))
 
     # -------------------------------------------------------------------------------- deaths
 
     def _on_terminate(self) -> None:
-        self._ended = True
+        self._terminated = True
 
     def _on_signal(self) -> None:
         self._signals.recv(4096)
@@ -325,7 +303,7 @@ class Supervisor:
         expired = self._expire_warm(now - self._settings.idle_s)
         if not self._running and not self._queue and now - self._idle_since >= self._settings.idle_s:
             self._idle_since = now
-            self.send(wire.Idle())
+            self._client.send(wire.Idle())
         pause = TICK_S if self._running or self._dying else max(TICK_S, expired)
         spent = time.monotonic() - now
         self._next_tick = now + spent + max(pause, 4 * spent)  # a thousand functions take a while
