@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from squall.data.csv import read_csv as read_csv
     from squall.data.dataset import Dataset as Dataset
     from squall.driver.job import Job as Job
+    from squall.driver.shutdown import shutdown as shutdown
     from squall.errors import SquallError as SquallError
     from squall.estimators.base import submit as submit
     from squall.estimators.logistic import LogisticRegression as LogisticRegression
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from squall.estimators.pipeline import make_pipeline as make_pipeline
     from squall.estimators.transformers import FeatureHasher as FeatureHasher
     from squall.estimators.transformers import MinMaxScaler as MinMaxScaler
-    from squall.driver.shutdown import shutdown as shutdown
 
 __version__ = "0.1.0"
 
@@ -48,7 +48,7 @@ _NAMES = {
     "submit": "squall.estimators.base:submit",
 }
 
-__all__ = [  # noqa: RUF022 (sorted, the lazy names; a literal, so that tools can read it)
+__all__ = [
     "Dataset",
     "FeatureHasher",
     "Job",

@@ -72,7 +72,10 @@ class Invocation(Protocol):
         """
 
     def add_done_callback(self, callback: Callable[[Outcome], None]) -> None:
-        """Call ``callback`` once when it ends (at once if it has), from a platform thread."""
+        """Call ``callback`` once when it ends (at once if it has), from a platform thread.
+
+        It must not wait for another invocation; what it raises is logged.
+        """
 
     def cancel(self) -> bool:
         """Try to end it; False where the platform cannot.  The outcome follows as usual."""
@@ -86,13 +89,13 @@ class Endpoint(Protocol):
 
     @property
     def shape(self) -> Shape:
-        """The shape it was prepared for."""
+        """The shape it was prepared for; its time limit may be lower than was asked."""
 
     def invoke(self, event: dict[str, Any]) -> Invocation:
         """Start one invocation and return at once.
 
-        ``event`` is encoded as JSON, at most 64 kB; results go through Blobs, not the
-        return value.  Delivery is zero or more times.
+        ``event`` is encoded as strict JSON (finite numbers), at most 64 kB; results go
+        through Blobs, not the return value.  Delivery is zero or more times.
 
         Raises
         ------

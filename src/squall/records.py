@@ -326,7 +326,10 @@ class Phases(msgspec.Struct):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a worker did since its last report, within one epoch."""
+    """What a worker did since its last report, within one epoch.
+
+    ``billed_s`` is what its invocation has cost so far in seconds, start included.
+    """
 
     slot: int
     attempt: int
@@ -335,6 +338,7 @@ class Report(msgspec.Struct, frozen=True):
     loss_sum: float
     weight_sum: float
     epoch_done: bool
+    billed_s: float
     phases: Phases
 
 

@@ -47,6 +47,15 @@ def test_a_running_invocation_counts_up_to_now() -> None:
     assert ledger.bill(12.0).compute_usd == pytest.approx(4.0)
 
 
+def test_what_a_worker_says_of_its_time_is_better_than_a_guess() -> None:
+    ledger = Ledger(PRICES, memory_mb=1024, now=0.0)
+    ledger.launch((0, 1), 10.0)  # and its environment took two seconds to come up, unbilled
+    ledger.heard((0, 1), billed_s=1.0, now=13.0)
+    assert ledger.bill(13.5).compute_usd == pytest.approx(1.5 * 2.0)
+    ledger.heard((7, 7), billed_s=1.0, now=13.0)
+    assert ledger.bill(13.5).compute_usd == pytest.approx(1.5 * 2.0), "nobody runs under that name"
+
+
 def test_every_attempt_is_paid_for() -> None:
     ledger = Ledger(PRICES, memory_mb=1024, now=0.0)
     for attempt in (1, 2):

@@ -38,7 +38,7 @@ def make(n_slots: int = 2, epochs: int = 2, *, evaluates: bool = False, **limits
 
 
 def report(slot: int, attempt: int = 1, epoch: int = 0, rows: int = 10, *, done: bool = True) -> Reported:
-    return Reported(Report(slot, attempt, epoch, rows, 0.5 * rows, float(rows), done, Phases(gets=1)))
+    return Reported(Report(slot, attempt, epoch, rows, 0.5 * rows, float(rows), done, 0.5, Phases(gets=1)))
 
 
 def run(machine: JobMachine, *events: Event) -> list[Command]:

@@ -65,7 +65,7 @@ def test_what_came_back_can_be_fitted_and_saved_again(pipeline, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "values", [["no", "yes"], [-1, 1], [1, 2], [False, True], [0.0, 1.0], [0.5, 2.5], ["0", "1"], ["ä", "ß"]]
+    "values", [["no", "yes"], [-1, 1], [1, 2], [False, True], [0.0, 1.0], [0.5, 2.5], ["0", "1"], ["ß", "ä"]]
 )
 def test_classes_keep_their_type(values, tmp_path):
     twin = squall.load(squall.save(LogisticRegression(epochs=1).fit(X, np.array(values)[y]), tmp_path / "m"))
@@ -103,9 +103,10 @@ def test_a_tilde_is_the_home(model, tmp_path, monkeypatch):
     assert squall.load("~/m").n_features_in_ == 3
 
 
-@pytest.mark.parametrize(
-    "what", [LogisticRegression(), make_pipeline(LogisticRegression()), 3, None, MinMaxScaler()]
-)
+UNFITTED = [LogisticRegression(), make_pipeline(LogisticRegression()), MinMaxScaler(), 3, None]
+
+
+@pytest.mark.parametrize("what", UNFITTED)
 def test_what_is_no_fitted_model_is_not_saved(what, tmp_path):
     with pytest.raises(SettingError, match=r"not a fitted model(?s:.)*fix: call fit first"):
         squall.save(what, tmp_path / "m")
@@ -114,7 +115,7 @@ def test_what_is_no_fitted_model_is_not_saved(what, tmp_path):
 
 @pytest.mark.parametrize("target", [".", "no/such/folder/m"])
 def test_a_place_that_cannot_be_written(model, tmp_path, target):
-    with pytest.raises(SquallError, match="the model cannot be written: .*directory") as caught:
+    with pytest.raises(SquallError, match=r"the model cannot be written: .*directory") as caught:
         squall.save(model, tmp_path / target)
     assert caught.value.where == str(tmp_path / target)
 
@@ -171,7 +172,7 @@ DAMAGE = {
     "unknown setting": lambda saved: changed(saved, lambda d: d["steps"][0]["params"].update(evil=1)),
     "other width": lambda saved: changed(saved, lambda d: d["steps"][0]["columns"][0].update(width=4)),
     "no bill": lambda saved: changed(saved, lambda d: d["steps"][0].update(bill=None)),
-    "unknown transform": lambda saved: changed(saved, lambda d: d["steps"][0].update(transform={"type": "?"})),
+    "unknown transform": lambda saved: changed(saved, lambda d: d["steps"][0].update(transform={})),
 }  # fmt: skip
 
 

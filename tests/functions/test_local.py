@@ -362,8 +362,8 @@ from squall.functions.local.platform import LocalPlatform
 from squall.records import Shape
 platform = LocalPlatform()
 running = platform.prepare(Shape("squall.testing.handlers:sleep", 128, 20.0)).invoke({"seconds": 1})
-print("started", flush=True)
 try:
+    print("started", flush=True)
     time.sleep(20)
 except KeyboardInterrupt:
     print(running.outcome(10).kind)

@@ -100,6 +100,8 @@ matrices = st.integers(1, 4).flatmap(
     matrices, st.sampled_from(["\n", "\r\n"]), st.sampled_from([csv.QUOTE_ALL, csv.QUOTE_MINIMAL]), st.data()
 )
 def test_what_pythons_csv_writes_is_read(matrix, line_end, quoting, data):
+    if quoting == csv.QUOTE_MINIMAL:  # Python does not quote a CR, which at the end of a record joins the LF
+        matrix = [[cell.replace("\r", "") for cell in row] for row in matrix]
     out = io.StringIO()
     csv.writer(out, lineterminator=line_end, quoting=quoting).writerows(matrix)
     text = out.getvalue().encode()

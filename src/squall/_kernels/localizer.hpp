@@ -9,9 +9,12 @@
 
 namespace squall {
 
-// An open-addressing hash table that starts afresh in constant time: a slot belongs to the current
-// minibatch only if its number is not below `base_`, and every minibatch moves the base past its own.
-// It is as large as a minibatch's features need, so it stays in the nearest caches.
+// An open-addressing hash table made for this one use:
+// - It starts afresh in constant time: a slot holds `base_` + number, and every minibatch moves the base
+//   past the numbers of the one before, whose slots then read as free.
+// - Whether a feature is new is a coin toss that a processor cannot predict, so there is no branch on it:
+//   slot and key are written either way, and a mask chooses what.
+// - Its one unpredictable branch is a collision, so it is kept sparse; slots of 4 bytes keep it small.
 class Localizer {
   public:
     Localizer() { resize(min_slots); }
@@ -19,91 +22,92 @@ class Localizer {
     void clear() {
         base_ += static_cast<uint32_t>(size_);
         size_ = 0;
-        if (base_ > std::numeric_limits<uint32_t>::max() / 2) {
-            std::fill(slots_.begin(), slots_.end(), Slot{});
-            base_ = 1;
-        }
+        if (base_ <= std::numeric_limits<uint32_t>::max() / 2) return;
+        std::fill(slots_.begin(), slots_.end(), 0);
+        base_ = 1;
     }
 
     // Numbers `n` features into `numbers`. Returns the position of the first that is not in [0, n_features),
-    // or n. `on_feature` sees each before it is numbered (to prefetch).
-    //
-    // Whether a feature is new is a coin toss that a processor cannot predict, so there is no branch on it:
-    // slot and key are written either way, and what to write is chosen by a mask.
+    // or n; n_features may be 2^31 at most. `on_feature` sees each before it is numbered (to prefetch).
     template <class OnFeature>
     int64_t insert(const int32_t* features, int64_t n, int64_t n_features, int32_t* numbers,
                    OnFeature on_feature) {
         reserve(n);
-        Slot* const slots = slots_.data();
+        uint32_t* const slots = slots_.data();
         int32_t* const keys = keys_.data();
         const size_t mask = slots_.size() - 1;
-        const uint32_t base = base_;
         const int shift = shift_;
-        uint32_t next = base + static_cast<uint32_t>(size_);
+        const auto base = base_, limit = static_cast<uint32_t>(n_features);
+        auto size = static_cast<uint32_t>(size_);
         int64_t i = 0;
         for (; i < n; ++i) {
             const int32_t key = features[i];
-            if (key < 0 || key >= n_features) [[unlikely]]
+            if (static_cast<uint32_t>(key) >= limit) [[unlikely]]
                 break;
             on_feature(key);
-            size_t at = home(key, shift);
-            uint32_t stale = stale_mask(slots[at], base);
-            while ((static_cast<uint32_t>(slots[at].key ^ key) & ~stale) != 0) [[unlikely]] {
-                at = (at + 1) & mask;
-                stale = stale_mask(slots[at], base);
+            keys[size] = key;  // so that a free slot, taken to hold number `size`, compares equal
+            for (size_t at = home(key, shift);; at = (at + 1) & mask) {
+                const uint32_t held =
+                    slots[at] - base;  // far above size if the slot is an earlier minibatch's
+                uint32_t is_free = 0u - static_cast<uint32_t>(held >= size);
+                asm("" : "+r"(is_free));  // else compilers turn the mask back into a branch
+                const uint32_t number = (held & ~is_free) | (size & is_free);
+                if (keys[number] != key) [[unlikely]]
+                    continue;
+                slots[at] = base + number;
+                size -= is_free;
+                numbers[i] = static_cast<int32_t>(number);
+                break;
             }
-            const uint32_t number = (slots[at].number & ~stale) | (next & stale);
-            slots[at] = {key, number};
-            keys[next - base] = key;
-            next -= stale;
-            numbers[i] = static_cast<int32_t>(number - base);
         }
-        size_ = next - base;
+        size_ = size;
         return i;
     }
 
     size_t size() const { return size_; }
+    size_t capacity() const { return slots_.size(); }
     const int32_t* keys() const { return keys_.data(); }
 
   private:
-    struct Slot {
-        int32_t key = 0;
-        uint32_t number = 0;
-    };
-    static constexpr size_t min_slots = 1024, max_load = 4;
-
-    void reserve(int64_t more) {
-        // One key more than there can be, because the next place is written even if it stays unused.
-        const auto needed = std::min(size_ + static_cast<size_t>(more), size_t{1} << 31) + 1;
-        if (keys_.size() < needed) keys_.resize(std::max(needed, 2 * keys_.size()));
-        if (needed * max_load > slots_.size()) resize(std::bit_ceil(needed * max_load));
-    }
-
-    // All ones for a slot of an earlier minibatch, 0 for one in use.
-    static uint32_t stale_mask(Slot slot, uint32_t base) {
-        return static_cast<uint32_t>((int64_t{slot.number} - int64_t{base}) >> 63);
-    }
+    static constexpr size_t min_slots = 4096, slots_per_key = 8;
 
     static size_t home(int32_t key, int shift) {
         return (static_cast<uint32_t>(key) * 0x9E3779B1u) >> shift;  // Knuth's multiplicative hash
     }
 
+    void reserve(int64_t more) {
+        const size_t most = std::min(size_ + static_cast<size_t>(more), size_t{1} << 31);
+        if (keys_.size() <= most) keys_.resize(std::max(most + 1, 2 * keys_.size()));
+        if (most * slots_per_key > slots_.size() && slots_.size() < size_t{1} << 32)
+            resize(std::min(std::bit_ceil(most * slots_per_key), size_t{1} << 32));
+    }
+
     void resize(size_t slots) {
-        std::vector<Slot>(slots).swap(slots_);
+        std::vector<uint32_t>(slots).swap(slots_);
         shift_ = 32 - (std::bit_width(slots) - 1);
         base_ = 1;
         for (size_t i = 0; i < size_; ++i) {
             size_t at = home(keys_[i], shift_);
-            while (slots_[at].number != 0) at = (at + 1) & (slots_.size() - 1);
-            slots_[at] = {keys_[i], base_ + static_cast<uint32_t>(i)};
+            while (slots_[at] != 0) at = (at + 1) & (slots - 1);
+            slots_[at] = base_ + static_cast<uint32_t>(i);
         }
     }
 
-    std::vector<Slot> slots_;
+    std::vector<uint32_t> slots_;
     std::vector<int32_t> keys_;
     size_t size_ = 0;
     uint32_t base_ = 1;
-    int shift_ = 22;
+    int shift_ = 0;
 };
+
+// A thread's own, empty. It is kept between calls, because the calls of a store's client are short; one that
+// a huge call has blown up is not.
+inline Localizer& thread_localizer() {
+    thread_local Localizer localizer;
+    constexpr size_t worth_keeping = size_t{1} << 20;
+    if (localizer.capacity() > worth_keeping) localizer = Localizer();
+    localizer.clear();
+    return localizer;
+}
 
 }  // namespace squall

@@ -56,11 +56,12 @@ void divide(float* gradient, size_t n, Sums& sums, int64_t rows) {
 nb::tuple localize(const Input& indices) {
     const auto features = vector<int32_t>(indices, "indices");
     Owned<int32_t> local(features.size());
-    Localizer localizer;
+    Localizer& localizer = thread_localizer();
     std::unique_ptr<int64_t[]> unique;
     {
         nb::gil_scoped_release release;
-        constexpr int64_t block = 256;  // so that the table grows with the features, not with the entries
+        constexpr int64_t block =
+            1024;  // so that the hash table grows with the features, not with the entries
         const auto n = static_cast<int64_t>(features.size());
         for (int64_t begin = 0; begin < n; begin += block) {
             const int64_t count = std::min(block, n - begin);
@@ -275,7 +276,7 @@ class SparseLoop {
     const Schedule& schedule_;
     const Table& table_;
     const bool fit_intercept_;
-    Localizer localizer_;
+    Localizer& localizer_ = thread_localizer();
     std::vector<Row> rows_;
     std::vector<int32_t> local_;
     std::vector<float> weights_, gradient_;

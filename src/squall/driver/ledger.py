@@ -93,6 +93,11 @@ class Ledger:
         self._running[key] = now
         self._invocations += 1
 
+    def heard(self, key: tuple[int, int], billed_s: float, now: float) -> None:
+        """A running invocation says how much has been billed: its start is known better now."""
+        if key in self._running:
+            self._running[key] = now - billed_s
+
     def end(self, key: tuple[int, int], billed_s: float) -> float:
         """An invocation has ended; returns what it cost, in dollars."""
         self._running.pop(key, None)

@@ -20,7 +20,7 @@ from squall.data.objects import ObjectStore, default_storage
 from squall.driver import events
 from squall.driver.ledger import Ledger, load_prices
 from squall.driver.machine import JobMachine
-from squall.driver.session import Arrived, Session, open_session
+from squall.driver.session import Arrived, Session, open_session, warm_up
 from squall.driver.spec import JobResult, JobSpec, Prepared, StoppedError
 from squall.log import get_logger
 from squall.protocols import Endpoint, Invocation
@@ -113,13 +113,14 @@ class JobLoop:
 
     def _run(self, resources: ExitStack) -> JobResult:
         storage = self.spec.run.storage
+        warm = warm_up(self.spec.run, resources)
         objects = ObjectStore(default_storage() if storage is None else storage)
         folder = f"jobs/{self.id}"
         resources.callback(objects.delete_prefix, folder)
         prepared = self.spec.prepare(objects, folder, self._check_stopped)
         self._machine.ledger.objects(objects.gets, objects.puts)
         self._check_stopped()
-        session = open_session(self.id, self.spec, prepared, objects, self._inbox.put, resources)
+        session = open_session(self.id, self.spec, prepared, objects, warm, self._inbox.put, resources)
         resources.callback(self._end_invocations)
         return self._result(prepared, self._drive(session))
 

@@ -173,6 +173,7 @@ class JobMachine:
         epoch.loss_sum += report.loss_sum
         epoch.weight_sum += report.weight_sum
         _add_phases(epoch.phases, report.phases)
+        self.ledger.heard((report.slot, report.attempt), report.billed_s, now)
         self.ledger.objects(report.phases.gets, report.phases.puts)
         # A successor that works on epoch e proves that its slot has done all before e, even
         # if the predecessor died before it could say so.

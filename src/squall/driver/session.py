@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 
 import msgspec
 
+from squall.config import Run
 from squall.data.objects import ObjectStore
 from squall.driver.spec import JobSpec, Prepared
 from squall.errors import SquallError
@@ -41,11 +42,33 @@ class Session:
     task: WorkerTask
 
 
+@dataclass(frozen=True)
+class WarmUp:
+    """The store's process and the platform, starting while the client prepares the data."""
+
+    address: Future[str]
+    endpoint: Future[Endpoint]
+
+
+def warm_up(run: Run, resources: ExitStack) -> WarmUp:
+    """Start both at once, each on a thread; errors come out where the result is taken."""
+    threads = resources.enter_context(ThreadPoolExecutor(2, "squall-warm-up"))
+    return WarmUp(threads.submit(lambda: shared_store().address), threads.submit(_endpoint, run))
+
+
+def _endpoint(run: Run) -> Endpoint:
+    backend = run.resolve_backend()
+    shape = Shape(handler=HANDLER, memory_mb=run.memory_mb, timeout_s=backend.lifetime_s)
+    endpoint: Endpoint = BACKENDS.load(backend.name)(backend).prepare(shape)
+    return endpoint
+
+
 def open_session(
     job: str,
     spec: JobSpec,
     prepared: Prepared,
     objects: ObjectStore,
+    warm: WarmUp,
     emit: Callable[[Arrived | BaseException], None],
     resources: ExitStack,
 ) -> Session:
@@ -54,11 +77,9 @@ def open_session(
     ``emit`` is called, from a thread, with every batch of reports, and with the error if the
     store can no longer be reached.
     """
+    endpoint, address = warm.endpoint.result(), warm.address.result()
     table = prepared.model.table(f"{job}/model", prepared.optimizer)
-    store, address = _open_store(job, spec.n_workers, table, emit, resources)
-    backend = spec.run.resolve_backend()
-    shape = Shape(handler=HANDLER, memory_mb=spec.run.memory_mb, timeout_s=backend.lifetime_s)
-    endpoint = BACKENDS.load(backend.name)(backend).prepare(shape)
+    store = _open_store(address, job, spec.n_workers, table, emit, resources)
     evaluator = resources.enter_context(ThreadPoolExecutor(1, "squall-evaluate"))
     task = WorkerTask(
         job=job,
@@ -74,19 +95,19 @@ def open_session(
         batch_size=prepared.batch_size,
         epochs=spec.epochs,
         seed=spec.seed,
-        chaos=backend.chaos,
+        chaos=spec.run.resolve_backend().chaos,
     )
     return Session(store, endpoint, evaluator, task)
 
 
 def _open_store(
+    address: str,
     job: str,
     n_slots: int,
     table: TableSpec,
     emit: Callable[[Arrived | BaseException], None],
     resources: ExitStack,
-) -> tuple[EmbeddedStore, str]:
-    address = shared_store().address
+) -> EmbeddedStore:
     store = resources.enter_context(connect(address))
     store.control.open_job(job, n_slots)
     closing = threading.Event()
@@ -97,7 +118,7 @@ def _open_store(
     resources.callback(store.control.close_job, job)
     resources.callback(closing.set)
     store.tables.create(table)
-    return store, address
+    return store
 
 
 def _listen(

@@ -18,7 +18,6 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from squall.data.iterator import BlockVisit, MinibatchStream
-from squall.data.objects import ObjectStore
 from squall.errors import DivergenceError
 from squall.protocols import Control, FunctionContext, Strategy
 from squall.records import Chaos, OptimizerSpec, Registration, WorkerTask
@@ -66,8 +65,8 @@ def train(
     control: Control,
     strategy: Strategy,
     stream: MinibatchStream,
+    reporter: Reporter,
     optimizer: OptimizerSpec,
-    objects: ObjectStore,
 ) -> Ended:
     """Train this slot's share of the remaining epochs.
 
@@ -76,15 +75,15 @@ def train(
     task : WorkerTask
         What to do.
     context : FunctionContext
-        Time left, and how long the start took.
+        Time left.
     registration : Registration
         What the predecessor left.
     control, strategy, stream
         The seams, ready to use; the stream starts at ``registration.minibatches``.
+    reporter : Reporter
+        Tells the driver.
     optimizer : OptimizerSpec
         For the message of a divergence.
-    objects : ObjectStore
-        Whose requests are reported.
 
     Returns
     -------
@@ -100,7 +99,6 @@ def train(
     """
     if registration.state:
         strategy.load_state_dict(msgspec.msgpack.decode(registration.state))
-    reporter = Reporter(task, control, context, objects)
     guard = TimeGuard(context)
     done = registration.minibatches
     for visit in stream:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from squall.protocols import FunctionContext
 from squall.records import WorkerTask
 from squall.store.embedded import connect
 from squall.worker.loop import train
+from squall.worker.reporter import Reporter
 from squall.worker.strategies import strategy_from_dict
 
 
@@ -33,6 +35,7 @@ def handle(event: dict[str, Any], context: FunctionContext) -> dict[str, Any]:
     dict
         ``{"end": "finished" | "stopped" | "handover", "reports": how many were sent}``.
     """
+    started = time.monotonic()
     task = msgspec.convert(event, WorkerTask)
     model = msgspec.convert(task.model, LogisticModel)
     objects = ObjectStore(task.storage)
@@ -58,6 +61,7 @@ def handle(event: dict[str, Any], context: FunctionContext) -> dict[str, Any]:
             epochs=task.epochs,
             start_minibatch=registration.minibatches,
         ) as stream:
-            ended = train(task, context, registration, store.control, strategy, stream, optimizer, objects)
+            reporter = Reporter(task, store.control, context, objects, started)
+            ended = train(task, context, registration, store.control, strategy, stream, reporter, optimizer)
         print(f"slot {task.slot} attempt {task.attempt}: {ended.end} after minibatch {int(progress[0])}")
     return ended._asdict()

@@ -46,12 +46,20 @@ class Reporter:
         For the cold start, which counts in the first report.
     objects : ObjectStore
         Counts the worker's requests.
+    started : float
+        When the handler was called, by the monotonic clock.
     """
 
     def __init__(
-        self, task: WorkerTask, control: Control, context: FunctionContext, objects: ObjectStore
+        self,
+        task: WorkerTask,
+        control: Control,
+        context: FunctionContext,
+        objects: ObjectStore,
+        started: float,
     ) -> None:
         self._task, self._control, self._objects = task, control, objects
+        self._cold_start_s, self._started = context.cold_start_s, started
         self._phases = Phases(cold_start=context.cold_start_s)
         self._epoch = 0
         self.sent = 0
@@ -108,6 +116,7 @@ class Reporter:
             loss_sum=self._loss_sum,
             weight_sum=self._weight_sum,
             epoch_done=epoch_done,
+            billed_s=self._cold_start_s + time.monotonic() - self._started,
             phases=self._phases,
         )
         self._control.report(self._task.job, report)
