@@ -122,7 +122,7 @@ def sparse(options: argparse.Namespace) -> None:
             unique, local = kernels.localize(block["indices"][begin * 39 : (begin + 64) * 39])
             pulled = kernels.table_pull(table, unique, 1, *how, step, n_features)
             grad, *_ = kernels.csr_logistic_gradient(
-                indptr, local, None, block["labels"][rows], None, None, pulled[:, 0], 0.0
+                indptr, local, None, block["labels"][rows], None, None, pulled[:, 0], 0.0, 64
             )
             kernels.table_update(table, unique, grad[:, None], *how, step, n_features)
 

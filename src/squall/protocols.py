@@ -278,9 +278,13 @@ class Model(Protocol):
         """Table rows that a minibatch touches, and a handle to give to `gradient`."""
 
     def gradient(
-        self, block: Block, rows: Int32, handle: Any, weights: Float32
+        self, block: Block, rows: Int32, handle: Any, weights: Float32, batch_size: int
     ) -> tuple[Float32, float, float]:
-        """(mean gradient for the needed rows, sum of losses, sum of sample weights)."""
+        """(gradient for the needed rows, sum of losses, sum of sample weights).
+
+        The gradient is the sum over the rows divided by the *nominal* batch size, so that a
+        short last minibatch moves the model less and every row counts the same.
+        """
 
     def loss(self, block: Block, weights: Float32) -> tuple[float, float, float]:
         """(sum of losses, sum of weights, weight of rows predicted right) at ``weights``."""

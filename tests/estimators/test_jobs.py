@@ -105,19 +105,23 @@ def test_a_stop_before_training_has_no_model():
     assert job.done()
 
 
-@pytest.mark.parametrize(
-    ("limit", "reason"), [({"deadline": "1.5s"}, "deadline"), ({"budget": 5e-5}, "budget")]
-)
+LIMITS = [({"deadline": "1.5s"}, "deadline"), ({"budget": 5e-5}, "budget")]
+
+
+@pytest.mark.parametrize(("limit", "reason"), LIMITS)
 def test_a_limit_ends_training_and_keeps_the_model(limit, reason):
-    began = time.monotonic()
-    model = LogisticRegression(epochs=ENDLESS).fit(X, y, run=Run(**limit))
-    took = time.monotonic() - began
+    """Epochs are short here: the driver hears of hundreds of them in a second."""
+    job = squall.submit(LogisticRegression(epochs=ENDLESS), (X, y), run=Run(**limit))
+    try:
+        model = job.wait(10)
+    finally:
+        job.stop("the test is over")
     assert model.stopped_ == reason
     assert model.score(X, y) > 0.75
     if reason == "budget":
         assert model.cost_usd_ <= limit["budget"]
     else:
-        assert took < 5.0  # the machine may be busy; a deadline that is ignored never ends
+        assert job.status().time_s < 1.5 + 1.0  # the machine may be busy
 
 
 def test_jobs_at_the_same_time_keep_apart():

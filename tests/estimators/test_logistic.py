@@ -12,6 +12,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression as Reference
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV
+from sklearn.utils import get_tags
 
 import squall
 from squall import LogisticRegression, Run
@@ -217,6 +218,12 @@ def test_parameters_are_not_touched_before_or_by_fit():
     before = model.get_params()
     model.fit(X, y)
     assert model.get_params() == before
+
+
+def test_tags_say_what_it_takes():
+    tags = get_tags(LogisticRegression())
+    assert tags.estimator_type == "classifier"
+    assert (tags.classifier_tags.multi_class, tags.input_tags.sparse) == (False, True)
 
 
 def test_repr_shows_what_was_set():

@@ -7,6 +7,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.preprocessing import MinMaxScaler as Reference
+from sklearn.utils import get_tags
 
 import squall
 from squall import FeatureHasher, MinMaxScaler
@@ -77,6 +78,11 @@ def test_the_new_column_finds_a_free_name():
 @pytest.mark.parametrize("transformer", [MinMaxScaler((0, 2)), FeatureHasher(8)])
 def test_clone_and_parameters(transformer):
     assert clone(transformer).get_params() == transformer.get_params()
+
+
+def test_tags_say_what_they_take():
+    assert get_tags(MinMaxScaler()).input_tags.allow_nan
+    assert get_tags(FeatureHasher()).input_tags.string
 
 
 @pytest.mark.parametrize("transformer", [MinMaxScaler(), FeatureHasher()])

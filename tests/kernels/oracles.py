@@ -41,8 +41,8 @@ class Eager:
         rate[-1] = 0  # the intercept is not regularised
         self.w = np.sign(u) * np.maximum(np.abs(u) - rate * self.l1, 0) / (1 + rate * self.l2)
 
-    def minibatch(self, X: Array, y: Array, s: Array, fit_intercept: bool) -> float:
+    def minibatch(self, X: Array, y: Array, s: Array, fit_intercept: bool, batch_size: int) -> float:
         z = X @ self.w[:-1] + (self.w[-1] if fit_intercept else 0)
-        factor = s * (sigmoid(z) - y) / len(y)
+        factor = s * (sigmoid(z) - y) / batch_size
         self.step(np.append(X.T @ factor, factor.sum() if fit_intercept else 0.0))
         return float(s @ loss(z, y))

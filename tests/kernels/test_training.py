@@ -49,7 +49,7 @@ def eager(block, n_features, start, optimizer, batch_size, rate, l1, l2, fit_int
     for _ in range(epochs):
         for begin in range(0, len(order), batch_size):
             rows = order[begin : begin + batch_size]
-            loss += model.minibatch(X[rows], y[rows], s[rows], fit_intercept)
+            loss += model.minibatch(X[rows], y[rows], s[rows], fit_intercept, batch_size)
     return model, loss, epochs * s[order].sum()
 
 
@@ -105,7 +105,8 @@ def test_pull_gradient_update_is_bit_for_bit_the_fused_loop(
         pulled = kernels.table_pull(stored, unique, 1, *settings, step, n_features)[:, 0]
         intercept = kernels.table_pull(stored, last, 1, *settings, step, n_features)[0, 0]
         grad, grad_intercept, loss, _ = kernels.csr_logistic_gradient(
-            indptr, local, values, block["labels"][rows], s, None, pulled, float(intercept) * fit_intercept
+            indptr, local, values, block["labels"][rows], s, None, pulled, float(intercept) * fit_intercept,
+            batch_size,
         )
         if fit_intercept:
             unique, grad = np.append(unique, last), np.append(grad, np.float32(grad_intercept))
@@ -171,7 +172,7 @@ def test_gradient_is_the_derivative(case):
     factor = s * (oracles.sigmoid(X @ w.astype(np.float32) + 0.5) - y) / max(len(y), 1)
     gradient, intercept, loss, weight = kernels.csr_logistic_gradient(
         block["indptr"], block["indices"], block["values"], block["labels"], block["weights"],
-        block["order"], w.astype(np.float32), 0.5,
+        block["order"], w.astype(np.float32), 0.5, max(len(y), 1),
     )  # fmt: skip
     np.testing.assert_allclose(gradient, X.T @ factor, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(intercept, factor.sum(), rtol=1e-6, atol=1e-9)
@@ -216,7 +217,7 @@ def test_rows_without_entries_train_the_intercept():
     table = new_table(np.zeros(1), kernels.SGD, False)  # no feature at all
     loss, weight, rows = train(block, table, kernels.SGD, batch_size=100, rate=1.0)
     assert (loss, weight, rows) == (pytest.approx(n * np.log(2)), n, n)
-    assert table[0, 0] == 0.5
+    assert table[0, 0] == np.float32(0.5 * n / 100)
 
 
 def test_no_rows_is_a_no_op():
@@ -287,7 +288,7 @@ def test_gradient_checks_local_indices():
         local = np.array([0, 1, 1, bad, 0], np.int32)
         with pytest.raises(IndexError, match=r"local: row 3, position 0"):
             kernels.csr_logistic_gradient(
-                block["indptr"], local, None, labels, None, None, np.zeros(2, np.float32), 0.0
+                block["indptr"], local, None, labels, None, None, np.zeros(2, np.float32), 0.0, 4
             )
 
 

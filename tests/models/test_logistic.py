@@ -46,7 +46,7 @@ def exact_loss(X, labels, weights, parameters):
 def gradient_of(model, block, rows, whole):
     """The gradient as a full vector, with (loss, weight)."""
     needed, handle = model.needed_rows(block, rows)
-    gradient, loss, weight = model.gradient(block, rows, handle, whole[needed])
+    gradient, loss, weight = model.gradient(block, rows, handle, whole[needed], len(rows))
     assert gradient.shape == (len(needed), 1)
     assert gradient.dtype == np.float32
     full = np.zeros(len(whole))

@@ -295,11 +295,12 @@ def csr_logistic_gradient(
     order: Int32 | None,
     pulled: Float32,
     intercept: float,
+    batch_size: int,
 ) -> tuple[Float32, float, float, float]:
     """Gradient of a minibatch in the weights that were pulled for it.
 
-    gradient = Σ sᵢ·(σ(zᵢ) − yᵢ)·xᵢ / n, with sᵢ the row's weight (or 1) and n the number of rows,
-    whatever their weights.
+    gradient = Σ sᵢ·(σ(zᵢ) − yᵢ)·xᵢ / n, with sᵢ the row's weight (or 1) and n the nominal batch size: a
+    short last minibatch moves the model less, for each row counts the same.
 
     Parameters
     ----------
@@ -311,6 +312,7 @@ def csr_logistic_gradient(
         Which rows, in which order; None: all.
     pulled : float32[u]
     intercept : float
+    batch_size : int
 
     Returns
     -------
@@ -318,7 +320,9 @@ def csr_logistic_gradient(
     intercept_gradient, loss_sum, weight_sum : float
         The loss is that before any update, summed in double.
     """
-    return _native.csr_logistic_gradient(indptr, local, values, labels, weights, order, pulled, intercept)
+    return _native.csr_logistic_gradient(
+        indptr, local, values, labels, weights, order, pulled, intercept, batch_size
+    )
 
 
 def logistic_minibatches(

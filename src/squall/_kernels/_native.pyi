@@ -67,6 +67,7 @@ def csr_logistic_gradient(
     order: _I32 | None,
     pulled: _F32,
     intercept: float,
+    batch_size: int,
 ) -> tuple[_F32, float, float, float]: ...
 def logistic_minibatches(
     indptr: _I64,

@@ -44,8 +44,11 @@ void add_row(const int32_t* local, const float* values, int64_t n, const float* 
 
 // A minibatch's sum becomes its mean only at the end: from weights 0 every term is +-1/2, and what cancels
 // must cancel exactly, because AdaGrad turns a first gradient of any size into a full step.
-void divide(float* gradient, size_t n, Sums& sums, int64_t rows) {
-    const double inverse = rows > 0 ? 1.0 / static_cast<double>(rows) : 0;
+//
+// It is divided by the nominal batch size, also in a short last minibatch: so each row counts the same, and
+// a lone last row, whose gradient is not averaged with any other's, cannot undo an epoch.
+void divide(float* gradient, size_t n, Sums& sums, int64_t batch_size) {
+    const double inverse = 1.0 / static_cast<double>(batch_size);
     const auto narrow = static_cast<float>(inverse);
     for (size_t i = 0; i < n; ++i) gradient[i] *= narrow;
     sums.intercept_gradient *= inverse;
@@ -79,7 +82,9 @@ nb::tuple localize(const Input& indices) {
 
 template <class Loss>
 nb::tuple csr_gradient(const Input& indptr, const Input& local, const Input& values, const Input& labels,
-                       const Input& weights, const Input& order, const Input& pulled, double intercept) {
+                       const Input& weights, const Input& order, const Input& pulled, double intercept,
+                       int64_t batch_size) {
+    if (batch_size < 1) value_error("batch_size: is ", batch_size, ", a number >= 1 needed");
     const Csr csr(indptr, local, values, "local");
     const Samples<Loss> samples(labels, weights, static_cast<size_t>(csr.rows()));
     const RowOrder rows(order, csr.rows());
@@ -105,7 +110,7 @@ nb::tuple csr_gradient(const Input& indptr, const Input& local, const Input& val
             }
         };
         csr.values ? add(std::true_type{}) : add(std::false_type{});
-        divide(gradient.data.get(), gradient.size, sums, rows.size);
+        divide(gradient.data.get(), gradient.size, sums, batch_size);
     }
     return nb::make_tuple(to_numpy(std::move(gradient)), sums.intercept_gradient, sums.loss, sums.weight);
 }
@@ -115,13 +120,14 @@ nb::tuple csr_gradient(const Input& indptr, const Input& local, const Input& val
 // Which minibatches of a block to visit, and the counters that tell other processes of them.
 struct Schedule {
     RowOrder order;
-    int64_t batch_size, first_batch, n_batches;
+    int64_t batch_size, divisor, first_batch, n_batches;  // divisor: the nominal batch size
     int64_t *step, *progress;
 
     Schedule(const Input& order_, int64_t n_rows, int64_t batch_size_, int64_t first_batch_,
              int64_t n_batches_, const Buffer& step_, const Buffer& progress_)
         : order(order_, n_rows),
           batch_size(batch_size_),
+          divisor(batch_size_),
           first_batch(first_batch_),
           n_batches(n_batches_),
           step(counter(step_, "step")),
@@ -267,7 +273,7 @@ class SparseLoop {
                                       gradient_.data(), sums);
             local += size;
         }
-        divide(gradient_.data(), gradient_.size(), sums, static_cast<int64_t>(rows_.size()));
+        divide(gradient_.data(), gradient_.size(), sums, schedule_.divisor);
         return sums;
     }
 
@@ -348,7 +354,7 @@ Outcome dense_loop(Matrix<const float> X, const Samples<Loss>& samples, const Sc
             for (int64_t j = 0; j < d; ++j) g[j] += factor * x[j];
         }
         if (!outcome.add(sums, rows)) break;
-        divide(gradient.data(), gradient.size(), sums, rows);
+        divide(gradient.data(), gradient.size(), sums, schedule.divisor);
         table.step_rows([](int64_t j) { return j; }, d, gradient.data(), step);
         push_intercept(table, fit_intercept, sums.intercept_gradient, step);
         schedule.finish_batch();
@@ -385,7 +391,7 @@ void bind_training(nb::module_& m) {
     m.def("csr_logistic_gradient", &csr_gradient<Logistic>, nb::arg("indptr").noconvert(),
           nb::arg("local").noconvert(), nb::arg("values").noconvert().none(), nb::arg("labels").noconvert(),
           nb::arg("weights").noconvert().none(), nb::arg("order").noconvert().none(),
-          nb::arg("pulled").noconvert(), nb::arg("intercept"));
+          nb::arg("pulled").noconvert(), nb::arg("intercept"), nb::arg("batch_size"));
     m.def("logistic_minibatches", &minibatches<Logistic>, nb::arg("indptr").noconvert(),
           nb::arg("indices").noconvert(), nb::arg("values").noconvert().none(), nb::arg("labels").noconvert(),
           nb::arg("weights").noconvert().none(), nb::arg("order").noconvert().none(), nb::arg("batch_size"),

@@ -136,8 +136,13 @@ class JobLoop:
     def _drive(self, session: Session) -> Float32:
         machine = self._machine
         self._inbox.put(events.Start())
+        ticked = self._now()
         while not machine.ended:
-            for event in self._next_events(session):
+            arrived = self._next_events(session)
+            if self._now() - ticked > TICK_S:  # also when reports never cease to arrive
+                ticked = self._now()
+                arrived.append(events.Tick())
+            for event in arrived:
                 for command in self._handle(event):
                     _log.debug("job %s: %s: %s", self.id, type(event).__name__, command)
                     self._execute(command, session)
@@ -155,7 +160,7 @@ class JobLoop:
         try:
             event = self._inbox.get(timeout=TICK_S)
         except queue.Empty:
-            return [events.Tick()]
+            return []
         if isinstance(event, BaseException):
             raise event
         if isinstance(event, Arrived):

@@ -111,10 +111,11 @@ class BaseModel(BaseEstimator):  # type: ignore[misc]
         self._check_settings()
         run = _checked_run(run)
         held_out = None if validation is None else _as_validation(validation)
-        plan = _Preparation(self, data, held_out, before, self._seed(run))
+        n_workers = run.resolve_workers(data.n_rows)
+        plan = _Preparation(self, data, held_out, before, n_workers, self._seed(run))
         spec = JobSpec(
             run=run,
-            n_workers=run.resolve_workers(data.n_rows),
+            n_workers=n_workers,
             epochs=int(self.epochs),
             seed=self._seed(run),
             strategy={"type": "parameter_server", "consistency": "asp"},
@@ -176,10 +177,6 @@ class BaseModel(BaseEstimator):  # type: ignore[misc]
     fit_intercept: bool
 
 
-_LARGEST_BATCH = 2**31 - 1
-"""More rows than a block can have, so it means all of them, as any larger number does."""
-
-
 class _Preparation:
     """Client-side preparation of one job: from raw rows to training partitions."""
 
@@ -189,10 +186,11 @@ class _Preparation:
         data: Dataset,
         held_out: Dataset | None,
         before: Sequence[BaseTransformer],
+        n_workers: int,
         seed: int,
     ) -> None:
         self._estimator, self._data, self._held_out = estimator, data, held_out
-        self._before, self._seed = before, seed
+        self._before, self._n_workers, self._seed = before, n_workers, seed
         self.columns: list[ColumnSpec] = []
         self.classes: np.ndarray[Any, Any] = np.empty(0)
 
@@ -218,6 +216,8 @@ class _Preparation:
             rows = _encoded(blocks, layout, None, None, check)
             self._validation = write_training(rows, objects, f"{prefix}/validation", self._seed)
         rate, size = estimator.learning_rate, estimator.batch_size
+        # A step is divided by the batch size, so that must not exceed what a worker has.
+        largest = max(1, -(-data.n_rows // self._n_workers))
         optimizer = OptimizerSpec(
             name=estimator.optimizer,  # type: ignore[arg-type]  # checked in _check_settings
             learning_rate=norms.learning_rate(estimator.optimizer) if is_auto(rate) else float(rate),
@@ -228,7 +228,7 @@ class _Preparation:
             training=manifest_key(training),
             model=self._model,
             optimizer=optimizer,
-            batch_size=BATCH_SIZE if is_auto(size) else min(int(size), _LARGEST_BATCH),
+            batch_size=min(BATCH_SIZE if is_auto(size) else int(size), largest),
         )
 
     def evaluate(self, weights: Float32) -> HeldOut:

@@ -77,6 +77,12 @@ class LogisticRegression(ClassifierMixin, BaseModel):  # type: ignore[misc]
         self.fit_intercept = fit_intercept
         self.random_state = random_state
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags.sparse = True
+        return tags
+
     def _math(self, n_features: int) -> LogisticModel:
         return LogisticModel(n_features, bool(self.fit_intercept))
 

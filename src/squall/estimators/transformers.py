@@ -75,6 +75,11 @@ class MinMaxScaler(BaseTransformer):
     def __init__(self, feature_range: tuple[float, float] = (0.0, 1.0)) -> None:
         self.feature_range = feature_range
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
     def _fit(self, data: Dataset) -> Transform:
         problems = Problems("MinMaxScaler")
         pair = self.feature_range
@@ -109,6 +114,11 @@ class FeatureHasher(BaseTransformer):
 
     def __init__(self, n_features: int = 2**18) -> None:
         self.n_features = n_features
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = tags.input_tags.categorical = tags.input_tags.allow_nan = True
+        return tags
 
     def _fit(self, data: Dataset) -> Transform:
         problems = Problems("FeatureHasher")

@@ -95,9 +95,9 @@ class LogisticModel(msgspec.Struct, frozen=True, tag="logistic"):
         return needed, (indptr, local, values)
 
     def gradient(
-        self, block: Block, rows: Int32, handle: Any, weights: Float32
+        self, block: Block, rows: Int32, handle: Any, weights: Float32, batch_size: int
     ) -> tuple[Float32, float, float]:
-        """Mean gradient over a minibatch for the rows that `needed_rows` named."""
+        """Gradient of a minibatch for the rows that `needed_rows` named; see the protocol."""
         labels = block.labels[rows]
         sample_weights = None if block.weights is None else block.weights[rows]
         pulled, intercept = np.ascontiguousarray(weights[:-1, 0]), float(weights[-1, 0])
@@ -109,13 +109,13 @@ class LogisticModel(msgspec.Struct, frozen=True, tag="logistic"):
             residual = _kernels.logistic_probabilities(margins) - labels
             if sample_weights is not None:
                 residual *= sample_weights
-            residual /= np.float32(len(rows))
+            residual /= np.float32(batch_size)
             gradient = (residual @ features).astype(np.float32)
             slope = float(residual.sum())
         else:
             indptr, local, values = handle
             gradient, slope, loss, weight = _kernels.csr_logistic_gradient(
-                indptr, local, values, labels, sample_weights, None, pulled, intercept
+                indptr, local, values, labels, sample_weights, None, pulled, intercept, batch_size
             )
         full = np.append(gradient, np.float32(slope if self.fit_intercept else 0.0))
         return full.astype(np.float32)[:, None], loss, weight

@@ -78,10 +78,9 @@ class ExchangedUpdates:
             weights = self._tables.exchange(self._table, pending, needed, self._stamp())
             self._progress[0] += pending is not None
             pending = None
-            gradient, loss, weight = self._model.gradient(block, minibatch, handle, weights)
+            gradient, loss, weight = self._model.gradient(block, minibatch, handle, weights, batch_size)
             if not np.isfinite(loss):
                 return loss, weight, rows
-            gradient *= np.float32(len(minibatch) / batch_size)
             pending = (needed, gradient)
             loss_sum, weight_sum, rows = loss_sum + loss, weight_sum + weight, rows + len(minibatch)
         if pending is not None:

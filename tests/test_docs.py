@@ -1,0 +1,34 @@
+"""What the documentation says can be typed, can be typed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", path.read_text(), flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/tutorial.md"])
+def test_python_in_the_docs_runs(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    code = blocks(ROOT / name, "python")
+    assert code
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)
+    session: dict[str, object] = {}
+    for block in code:
+        exec(compile(block, name, "exec"), session)
+
+
+def test_links_lead_somewhere() -> None:
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name}: {target}"
