@@ -15,9 +15,7 @@ def blocks(path: Path, language: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/tutorial.md"])
-def test_python_in_the_docs_runs(
-    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_python_in_the_docs_runs(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     code = blocks(ROOT / name, "python")
     assert code
     (tmp_path / "examples").symlink_to(ROOT / "examples")

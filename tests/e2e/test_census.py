@@ -19,7 +19,7 @@ LABEL = "income-per-year"
 
 
 def pipeline(**settings: Any) -> squall.Pipeline:
-    settings = {"epochs": 10, "batch_size": 64, "learning_rate": 1.0} | settings
+    settings = {"epochs": 20, "batch_size": 64, "learning_rate": 0.5} | settings
     return squall.make_pipeline(
         squall.MinMaxScaler(), squall.FeatureHasher(n_features=2**18), squall.LogisticRegression(**settings)
     )

@@ -105,7 +105,14 @@ def test_pull_gradient_update_is_bit_for_bit_the_fused_loop(
         pulled = kernels.table_pull(stored, unique, 1, *settings, step, n_features)[:, 0]
         intercept = kernels.table_pull(stored, last, 1, *settings, step, n_features)[0, 0]
         grad, grad_intercept, loss, _ = kernels.csr_logistic_gradient(
-            indptr, local, values, block["labels"][rows], s, None, pulled, float(intercept) * fit_intercept,
+            indptr,
+            local,
+            values,
+            block["labels"][rows],
+            s,
+            None,
+            pulled,
+            float(intercept) * fit_intercept,
             batch_size,
         )
         if fit_intercept:

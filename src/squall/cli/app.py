@@ -54,7 +54,7 @@ def options(
 @app.command()
 def demo(
     workers: Annotated[int, typer.Option(min=1, help="Number of functions that train.")] = 2,
-    epochs: Annotated[int, typer.Option(min=1, help="How often each row is visited.")] = 10,
+    epochs: Annotated[int, typer.Option(min=1, help="How often each row is visited.")] = 20,
     out: Annotated[Path, typer.Option(help="Where to save the model.")] = Path("census.squall"),
     storage: Storage = None,
     seed: Seed = 0,

@@ -47,12 +47,12 @@ def run_demo(*, workers: int, epochs: int, out: Path, storage: str | None, seed:
     model = squall.make_pipeline(
         squall.MinMaxScaler(),
         squall.FeatureHasher(n_features=2**18),
-        squall.LogisticRegression(epochs=epochs, batch_size=64, learning_rate=1.0),
+        squall.LogisticRegression(epochs=epochs, batch_size=64, learning_rate=0.5),
     )
     run = squall.Run(backend="local", workers=workers, storage=storage, random_state=seed)
     job = squall.submit(model, train, validation=test, run=run)
     functions = f"{workers} local function{'s' if workers > 1 else ''}"
-    fitted = follow(job, f"logistic regression on {functions}, AdaGrad, minibatch 64, rate 1.0")
+    fitted = follow(job, f"logistic regression on {functions}, AdaGrad, minibatch 64, rate 0.5")
     quality = held_out_quality(fitted, test)
     saved = squall.save(fitted, out)
     quality["time, file to model"] = format_duration(time.perf_counter() - began)
@@ -72,7 +72,7 @@ def _print_how_to_repeat(path: Path, workers: int, epochs: int, out: Path, seed:
     train, test = data.split(test=0.2, random_state={seed})
     model = squall.make_pipeline(
         squall.MinMaxScaler(), squall.FeatureHasher(n_features=2**18),
-        squall.LogisticRegression(epochs={epochs}, batch_size=64, learning_rate=1.0))
+        squall.LogisticRegression(epochs={epochs}, batch_size=64, learning_rate=0.5))
     with squall.Run(backend="local", workers={workers}, random_state={seed}):
         model.fit(train, validation=test)
     print(model.score(test), model.cost_usd_)
@@ -84,7 +84,7 @@ def _print_how_to_repeat(path: Path, workers: int, epochs: int, out: Path, seed:
     console.print("\n[bold]The same on the command line[/bold]")
     console.print(
         f"    squall train logistic {file} --label {LABEL} --workers {workers} --epochs {epochs} "
-        f"--batch-size 64 --learning-rate 1.0 --seed {seed} --out {model}\n"
+        f"--batch-size 64 --learning-rate 0.5 --seed {seed} --out {model}\n"
         f"    squall predict {model} {file} --out predictions.csv",
         markup=False,
         soft_wrap=True,

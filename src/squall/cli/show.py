@@ -55,20 +55,25 @@ def _epochs(heading: str, history: Sequence[HistoryRecord]) -> Group:
     table = Table(box=None, pad_edge=False)
     for name in ("epoch", "loss", "held-out loss", "rows/s", "workers", "time", "cost"):
         table.add_column(name, justify="right", header_style="dim")
-    before = 0.0
-    for record in history:
-        seconds = max(record.time_s - before, 1e-9)
+    for number, record in enumerate(history):
         table.add_row(
             str(record.epoch),
             f"{record.loss:.4f}",
             "" if record.validation_loss is None else f"{record.validation_loss:.4f}",
-            format_count(record.rows / seconds),
+            format_count(_rate(history, number)),
             str(record.workers),
             format_duration(record.time_s),
             format_money(record.cost_usd),
         )
-        before = record.time_s
     return Group(Text(heading, "bold"), table)
+
+
+def _rate(history: Sequence[HistoryRecord], number: int) -> float:
+    """Rows/s over the last few epochs: one epoch may be shorter than the news of it takes."""
+    since = max(0, number - 4)
+    began = history[since - 1].time_s if since else 0.0
+    rows = sum(record.rows for record in history[since : number + 1])
+    return rows / max(history[number].time_s - began, 1e-9)
 
 
 def print_metrics(title: str, metrics: dict[str, str]) -> None:

@@ -16,7 +16,8 @@ _REFRESH_S = 0.1
 
 def progress_line(status: JobStatus) -> str:
     """``epoch 3/10  loss 0.342  held-out 0.339  1.2 M rows/s  2 workers  0.42 s  $0.000012``."""
-    parts = [f"epoch {status.epoch}/{status.epochs}" if status.epoch else "preparing"]
+    beginning = "preparing" if status.state == "preparing" else "starting"
+    parts = [f"epoch {status.epoch}/{status.epochs}" if status.epoch else beginning]
     if status.loss is not None:
         parts.append(f"loss {status.loss:.4f}")
     if status.validation_loss is not None:
