@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from squall.driver.job import Job as Job
     from squall.driver.shutdown import shutdown as shutdown
     from squall.errors import SquallError as SquallError
-    from squall.estimators.base import submit as submit
     from squall.estimators.logistic import LogisticRegression as LogisticRegression
     from squall.estimators.persistence import load_model as load
     from squall.estimators.persistence import save as save
     from squall.estimators.pipeline import Pipeline as Pipeline
     from squall.estimators.pipeline import make_pipeline as make_pipeline
+    from squall.estimators.submit import submit as submit
     from squall.estimators.transformers import FeatureHasher as FeatureHasher
     from squall.estimators.transformers import MinMaxScaler as MinMaxScaler
 
@@ -45,7 +45,7 @@ _NAMES = {
     "read_csv": "squall.data.csv:read_csv",
     "save": "squall.estimators.persistence:save",
     "shutdown": "squall.driver.shutdown:shutdown",
-    "submit": "squall.estimators.base:submit",
+    "submit": "squall.estimators.submit:submit",
 }
 
 __all__ = [

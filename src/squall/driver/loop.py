@@ -118,11 +118,14 @@ class JobLoop:
         folder = f"jobs/{self.id}"
         resources.callback(objects.delete_prefix, folder)
         prepared = self.spec.prepare(objects, folder, self._check_stopped)
-        self._machine.ledger.objects(objects.gets, objects.puts)
+        read, written = objects.gets, objects.puts
+        self._machine.ledger.objects(read, written)
         self._check_stopped()
         session = open_session(self.id, self.spec, prepared, objects, warm, self._inbox.put, resources)
         resources.callback(self._end_invocations)
-        return self._result(prepared, self._drive(session))
+        weights = self._drive(session)
+        self._machine.ledger.objects(objects.gets - read, objects.puts - written)  # to evaluate
+        return self._result(prepared, weights)
 
     def _check_stopped(self) -> None:
         """(during preparation) Raise if the job is to end before it has begun."""

@@ -1,0 +1,191 @@
+"""Client-side preparation of a job: from raw rows to training partitions, and their evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from squall.data.dataset import Dataset
+from squall.data.objects import ObjectStore
+from squall.data.partitions import read_training
+from squall.data.training import manifest_key, write_training
+from squall.driver.spec import Prepared
+from squall.errors import DataError, SettingError
+from squall.estimators.auto import BATCH_SIZE, RowNorms
+from squall.estimators.columns import aligned, as_dataset
+from squall.estimators.transformers import BaseTransformer
+from squall.preprocessing.layout import FeatureLayout
+from squall.records import Block, ColumnSpec, Float32, HeldOut, Int64, OptimizerSpec, RawBlock
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What to train: the model's mathematics for a width, and settings; None means "auto"."""
+
+    model: Callable[[int], Any]
+    optimizer: str
+    learning_rate: float | None
+    batch_size: int | None
+    l1: float
+    l2: float
+
+
+class Preparation:
+    """Client-side preparation of one job: from raw rows to training partitions."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        data: Dataset,
+        held_out: Dataset | None,
+        before: Sequence[BaseTransformer],
+        n_workers: int,
+        seed: int,
+    ) -> None:
+        self._recipe, self._data, self._held_out = recipe, data, held_out
+        self._before, self._n_workers, self._seed = before, n_workers, seed
+        self.columns: list[ColumnSpec] = []
+        self.classes: np.ndarray[Any, Any] = np.empty(0)
+
+    def prepare(self, objects: ObjectStore, prefix: str, check: Callable[[], None]) -> Prepared:
+        """Fit the transformers, write training and held-out partitions."""
+        recipe, data, held_out = self._recipe, self._data, self._held_out
+        self.classes = _two_classes(data)
+        for transformer in self._before:
+            transformer.fit(data)
+            data = transformer.transform(data)
+            held_out = None if held_out is None else transformer.transform(held_out)
+            check()
+        self.columns = list(data.columns)
+        layout = FeatureLayout.of(self.columns)
+        norms = RowNorms()
+        training = f"{prefix}/train"
+        rows = _encoded(data.blocks(), layout, self.classes, norms, check)
+        write_training(rows, objects, training, self._seed)
+        self._objects, self._model = objects, recipe.model(layout.n_features)
+        if held_out is not None:
+            codes = _codes(held_out, self.classes)
+            blocks = _relabelled(aligned(held_out, self.columns).blocks(), codes)
+            rows = _encoded(blocks, layout, None, None, check)
+            self._validation = write_training(rows, objects, f"{prefix}/validation", self._seed)
+        return Prepared(
+            training=manifest_key(training),
+            model=self._model,
+            optimizer=self._optimizer(norms),
+            batch_size=self._batch_size(data.n_rows),
+        )
+
+    def _optimizer(self, norms: RowNorms) -> OptimizerSpec:
+        recipe = self._recipe
+        rate = recipe.learning_rate
+        return OptimizerSpec(
+            name=recipe.optimizer,  # type: ignore[arg-type]  # checked by the estimator
+            learning_rate=norms.learning_rate(recipe.optimizer) if rate is None else rate,
+            l1=recipe.l1,
+            l2=recipe.l2,
+        )
+
+    def _batch_size(self, n_rows: int) -> int:
+        """As asked, but no more than a worker has: a step is divided by it."""
+        largest = max(1, -(-n_rows // self._n_workers))
+        return min(BATCH_SIZE if self._recipe.batch_size is None else self._recipe.batch_size, largest)
+
+    def evaluate(self, weights: Float32) -> HeldOut:
+        """Held-out quality at these weights, partition by partition."""
+        loss = weight = right = 0.0
+        for info in self._validation.partitions:
+            block = read_training(self._objects, info)
+            part = self._model.loss(block, weights)
+            loss, weight, right = loss + part[0], weight + part[1], right + part[2]
+        if not weight:
+            raise DataError("all held-out rows have weight 0, so nothing can be measured", where="validation")
+        return HeldOut(loss / weight, right / weight, self._validation.rows)
+
+
+def as_validation(validation: Any) -> Dataset:
+    """Held-out rows as a data set, with labels.
+
+    Raises
+    ------
+    SettingError, DataError
+        If it is neither a Dataset nor a pair (X, y), or has no labels or rows.
+    """
+    if isinstance(validation, Dataset):
+        data = validation
+    elif isinstance(validation, (tuple, list)) and len(validation) == 2:
+        data = as_dataset(validation[0], validation[1])
+    else:
+        raise SettingError(
+            f"validation must be a Dataset or a pair (X, y), not {type(validation).__name__}",
+            where="fit",
+        )
+    if data.classes is None or not data.n_rows:
+        raise DataError("held-out rows need labels, and at least one row", where="validation")
+    return data
+
+
+def _two_classes(data: Dataset) -> np.ndarray[Any, Any]:
+    """The label map of a binary problem, sorted."""
+    if data.classes is None:
+        raise DataError(
+            "the training data has no labels", fix="name the label column when reading, or pass y to fit"
+        )
+    if not data.n_rows:
+        raise DataError("there are no rows to train on", fix="check the data set, or the split, given to fit")
+    classes = np.asarray(data.classes)
+    if len(classes) != 2:
+        listed = ", ".join(map(repr, classes[:5].tolist())) + (" …" if len(classes) > 5 else "")
+        raise DataError(
+            f"logistic regression needs labels of two classes, and there is {len(classes)} class: {listed}"
+            if len(classes) == 1
+            else f"logistic regression needs labels of two classes, and there are {len(classes)}: {listed}",
+            where=f"label {data.label!r}" if data.label else "labels",
+        )
+    return classes
+
+
+def _codes(data: Dataset, classes: np.ndarray[Any, Any]) -> Int64:
+    """Translation of the data set's label codes into those of the model."""
+    assert data.classes is not None
+    known = {value: code for code, value in enumerate(classes.tolist())}
+    theirs = np.asarray(data.classes).tolist()
+    unknown = [value for value in theirs if value not in known]
+    if unknown:
+        raise DataError(
+            f"the held-out rows have labels that the training data has not: {unknown[:5]}", where="validation"
+        )
+    return np.array([known[value] for value in theirs], dtype=np.int64)
+
+
+def _relabelled(blocks: Iterator[RawBlock], codes: Int64) -> Iterator[RawBlock]:
+    for block in blocks:
+        assert block.labels is not None
+        labels = codes[block.labels].astype(np.int32)
+        yield RawBlock(block.n_rows, block.columns, labels, block.weights)
+
+
+def _encoded(
+    blocks: Iterator[RawBlock],
+    layout: FeatureLayout,
+    classes: np.ndarray[Any, Any] | None,
+    norms: RowNorms | None,
+    check: Callable[[], None],
+) -> Iterator[Block]:
+    """Rows in the feature space; with ``classes``, both must turn up."""
+    seen: set[int] = set()
+    for raw in blocks:
+        check()
+        block = layout.encode(raw)
+        if norms is not None:
+            norms.add(block)
+        if classes is not None and len(seen) < len(classes) and raw.labels is not None:
+            seen.update(np.unique(raw.labels).tolist())
+        yield block
+    if classes is not None and len(seen) == 1:
+        raise DataError(
+            f"all training rows have the label {classes[seen.pop()]!r}; two classes are needed",
+            fix="check the split, or the label column",
+        )

@@ -1,0 +1,44 @@
+"""Jobs in the background."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.base import clone
+
+from squall.config import Run
+from squall.data.dataset import Dataset
+from squall.driver.job import Job
+from squall.errors import SettingError
+from squall.estimators.columns import as_dataset
+
+
+def submit(model: Any, train: Any, *, validation: Any = None, run: Run | None = None) -> Job[Any]:
+    """Start training a clone of ``model`` in the background, and return at once.
+
+    Parameters
+    ----------
+    model : estimator or pipeline of Squall
+        Not changed; ``job.wait()`` gives the fitted clone.
+    train : Dataset or (X, y)
+    validation : Dataset or (X, y), optional
+    run : Run, optional
+        Default: the ``with squall.Run(…)`` around the call.
+
+    Returns
+    -------
+    Job
+        With ``wait``, ``stop``, ``status``, ``logs`` and ``cost``.
+    """
+    if isinstance(model, type) or not hasattr(model, "_start"):
+        shown = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
+        raise SettingError(
+            f"{shown} is not a model of Squall",
+            where="submit",
+            fix="give an estimator such as squall.LogisticRegression(), or a pipeline that ends with one",
+        )
+    if not isinstance(train, Dataset) and not (isinstance(train, (tuple, list)) and len(train) == 2):
+        raise SettingError("train must be a Dataset or a pair (X, y)", where="submit")
+    data = train if isinstance(train, Dataset) else as_dataset(*train)
+    job: Job[Any] = clone(model)._start(data, validation, run)
+    return job
