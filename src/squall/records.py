@@ -305,7 +305,13 @@ class WorkerTask(msgspec.Struct, frozen=True):
     batch_size: int
     epochs: int
     seed: int
+    standby: bool = False  # wait until the predecessor has handed the slot over
     chaos: Chaos | None = None
+
+
+def turn_key(job: str, slot: int, attempt: int) -> str:
+    """Blob that tells a stand-by that its slot has been handed over to it."""
+    return f"{job}/turn/{slot}/{attempt}"
 
 
 class Phases(msgspec.Struct):
@@ -328,7 +334,9 @@ class Phases(msgspec.Struct):
 class Report(msgspec.Struct, frozen=True):
     """What a worker did since its last report, within one epoch.
 
-    ``billed_s`` is what its invocation has cost so far in seconds, start included.
+    ``billed_s`` is what its invocation has cost so far in seconds, start included;
+    ``working_s`` is the time since its first minibatch began.  ``ending`` announces that it
+    will hand its slot over soon, so that a successor can be ready by then.
     """
 
     slot: int
@@ -339,7 +347,9 @@ class Report(msgspec.Struct, frozen=True):
     weight_sum: float
     epoch_done: bool
     billed_s: float
+    working_s: float
     phases: Phases
+    ending: bool = False
 
 
 class Registration(msgspec.Struct, frozen=True):
@@ -373,17 +383,25 @@ class HistoryRecord(msgspec.Struct, frozen=True):
     cost_usd: float
     workers: int
     phases: Phases
+    by_worker: dict[int, Phases] = {}
 
 
 class AttemptRecord(msgspec.Struct, frozen=True):
-    """One invocation of a worker, as it ended (or ``outcome`` None while it runs)."""
+    """One invocation of a worker, as it ended (or ``outcome`` None while it runs).
+
+    Times are seconds since the job began.  ``lost_s`` is the time for which its slot stood
+    still between its predecessor's last minibatch and its own first.
+    """
 
     slot: int
     attempt: int
-    first_minibatch: int
-    minibatches: int
-    outcome: Outcome | None
-    cost_usd: float
+    started_s: float
+    first_minibatch: int = 0
+    minibatches: int = 0
+    ended_s: float | None = None
+    outcome: Outcome | None = None
+    cost_usd: float = 0.0
+    lost_s: float = 0.0
 
 
 class Bill(msgspec.Struct, frozen=True):
@@ -417,5 +435,6 @@ class JobStatus:
     rows_per_s: float
     time_s: float
     cost_usd: float
+    lost_s: float = 0.0
     attempts: list[AttemptRecord] = field(default_factory=list)
     reason: str = ""

@@ -15,6 +15,7 @@ from squall.driver.events import (
     Evaluated,
     Event,
     Launch,
+    Release,
     Reported,
     RequestStop,
     Start,
@@ -22,23 +23,36 @@ from squall.driver.events import (
     Tick,
 )
 from squall.driver.ledger import Ledger, load_prices
-from squall.driver.machine import JobMachine
+from squall.driver.machine import JobMachine, Limits
 from squall.errors import DivergenceError, FunctionError, JobError
 from squall.records import HeldOut, Outcome, OutcomeKind, Phases, Report
 
 FINISHED = Outcome(OutcomeKind.RETURNED, {"end": "finished"}, billed_s=1.0)
 HANDOVER = Outcome(OutcomeKind.RETURNED, {"end": "handover"}, billed_s=1.0)
 STOPPED = Outcome(OutcomeKind.RETURNED, {"end": "stopped"}, billed_s=1.0)
+THROTTLED = Outcome(OutcomeKind.THROTTLED)
 KILLED = Outcome(OutcomeKind.KILLED, signal=9, billed_s=1.0)
 
 
 def make(n_slots: int = 2, epochs: int = 2, *, evaluates: bool = False, **limits: float | int) -> JobMachine:
     ledger = Ledger(load_prices("aws-lambda-us-east-1"), 1769, 0.0)
-    return JobMachine(n_slots, epochs, ledger, evaluates=evaluates, **limits)  # type: ignore[arg-type]
+    return JobMachine(n_slots, epochs, ledger, evaluates=evaluates, limits=Limits(**limits))  # type: ignore[arg-type]
 
 
-def report(slot: int, attempt: int = 1, epoch: int = 0, rows: int = 10, *, done: bool = True) -> Reported:
-    return Reported(Report(slot, attempt, epoch, rows, 0.5 * rows, float(rows), done, 0.5, Phases(gets=1)))
+def report(
+    slot: int,
+    attempt: int = 1,
+    epoch: int = 0,
+    rows: int = 10,
+    *,
+    done: bool = True,
+    ending: bool = False,
+    working_s: float = 0.0,
+) -> Reported:
+    phases = Phases(gets=1)
+    return Reported(
+        Report(slot, attempt, epoch, rows, 0.5 * rows, float(rows), done, 0.5, working_s, phases, ending)
+    )
 
 
 def run(machine: JobMachine, *events: Event) -> list[Command]:
@@ -113,7 +127,6 @@ def test_progress_between_deaths_starts_the_count_again() -> None:
         (Outcome(OutcomeKind.KILLED, signal=11), "signal 11"),
         (Outcome(OutcomeKind.EXITED, exit_code=3), "code 3"),
         (Outcome(OutcomeKind.LOST), "lost"),
-        (Outcome(OutcomeKind.THROTTLED), "refused"),
     ],
 )
 def test_every_cause_of_death_has_its_own_words(outcome: Outcome, told: str) -> None:
@@ -148,6 +161,77 @@ def test_a_handover_is_not_a_failure() -> None:
     for attempt in range(1, 10):
         assert run(machine, Ended(0, attempt, HANDOVER, attempt * 3)) == [Launch(0, attempt + 1)]
     assert machine.state == "running"
+
+
+def test_near_its_end_a_worker_gets_a_stand_by_that_is_released_by_it() -> None:
+    machine = make(1)
+    assert run(machine, Start(), report(0, done=False, ending=True)) == [Launch(0, 2, standby=True)]
+    assert run(machine, Ended(0, 1, HANDOVER, 5)) == [Release(0, 2)], "said again, in case it could not"
+    run(machine, report(0, 2), Ended(0, 2, FINISHED, 9))
+    assert machine.attempts[0, 2].first_minibatch == 5
+
+
+def test_a_stand_by_is_launched_once() -> None:
+    machine = make(1)
+    run(machine, Start(), report(0, done=False, ending=True))
+    assert run(machine, report(0, done=False, ending=True)) == []
+
+
+def test_a_stand_by_takes_over_when_its_predecessor_is_killed() -> None:
+    machine = make(1)
+    run(machine, Start(), report(0, done=False, ending=True))
+    assert run(machine, Ended(0, 1, KILLED, 5)) == [Release(0, 2)]
+    assert machine.state == "running"
+
+
+def test_a_stand_by_that_dies_is_replaced_when_it_is_needed() -> None:
+    machine = make(1)
+    run(machine, Start(), report(0, done=False, ending=True))
+    assert run(machine, Ended(0, 2, KILLED, 0)) == []
+    assert run(machine, Ended(0, 1, HANDOVER, 5)) == [Launch(0, 3)]
+
+
+def test_a_stand_by_that_is_not_needed_ends_with_its_predecessor() -> None:
+    machine = make(1)
+    run(machine, Start(), report(0, done=False, ending=True))
+    assert run(machine, report(0, epoch=1), Ended(0, 1, FINISHED, 9)) == [Release(0, 2)]
+    run(machine, Ended(0, 2, FINISHED, 9))
+    assert (machine.state, machine.reason) == ("finished", "epochs")
+
+
+def test_the_time_for_which_a_slot_stood_still_is_on_record() -> None:
+    machine = make(1)
+    run(machine, Start())
+    machine.handle(report(0, done=False), now=10.0)
+    machine.handle(Ended(0, 1, HANDOVER, 5), now=10.1)
+    machine.handle(report(0, 2, done=False, working_s=0.5), now=11.0)
+    assert machine.attempts[0, 2].lost_s == pytest.approx(0.5)
+    machine.handle(Ended(0, 2, KILLED, 7), now=20.0)
+    machine.handle(report(0, 3, done=False, working_s=0.25), now=20.75)
+    assert machine.attempts[0, 3].lost_s == pytest.approx(0.5)
+    assert machine.status(21.0).lost_s == pytest.approx(1.0)
+
+
+def test_an_event_delivered_twice_does_no_harm() -> None:
+    superseded = Outcome(OutcomeKind.RETURNED, {"end": "superseded"}, billed_s=1.0)
+    machine = make(1, max_restarts=0)
+    assert run(machine, Start(), Ended(0, 1, superseded, 0)) == [Launch(0, 2)]
+
+
+def test_a_throttled_launch_is_tried_again_later() -> None:
+    machine = make(1)
+    assert run(machine, Start(), Ended(0, 1, Outcome(OutcomeKind.THROTTLED), 0)) == []
+    assert machine.handle(Tick(), now=1.05) == []
+    assert machine.handle(Tick(), now=1.11) == [Launch(0, 2)]
+    assert machine.handle(Ended(0, 2, Outcome(OutcomeKind.THROTTLED), 0), now=2.0) == []
+    assert machine.handle(Tick(), now=2.15) == [], "and later still the second time"
+    assert machine.handle(Tick(), now=2.21) == [Launch(0, 3)]
+
+
+def test_a_stop_does_not_wait_for_a_throttled_launch() -> None:
+    machine = make(1)
+    run(machine, Start(), Ended(0, 1, Outcome(OutcomeKind.THROTTLED), 0), Stop("enough"))
+    assert machine.state == "finished"
 
 
 def test_functions_too_short_lived_to_get_anywhere_fail_the_job() -> None:
@@ -256,6 +340,24 @@ def test_the_budget_stops_the_job_before_it_is_spent() -> None:
     assert 0.9 * budget < machine.ledger.bill(now).total_usd <= budget
 
 
+def test_a_loss_that_is_good_enough_ends_the_job() -> None:
+    machine = make(1, 9, evaluates=True, target_loss=0.3)
+    run(machine, Start(), report(0, epoch=0), Evaluated(0, HeldOut(0.31, 0.9, 100)), report(0, epoch=1))
+    assert run(machine, Evaluated(1, HeldOut(0.29, 0.9, 100))) == [RequestStop()]
+    assert machine.reason == "target loss"
+
+
+def test_patience_ends_the_job_and_the_best_epoch_is_known() -> None:
+    machine = make(1, 9, evaluates=True, patience=2)
+    run(machine, Start())
+    for epoch, loss in enumerate([0.4, 0.3, 0.35]):
+        assert run(machine, report(0, epoch=epoch), Evaluated(epoch, HeldOut(loss, 0.9, 100))) == []
+    commands = run(machine, report(0, epoch=3), Evaluated(3, HeldOut(0.3, 0.9, 100)))
+    assert commands == [RequestStop()]
+    assert machine.reason == "early stopping"
+    assert machine.best == (0.3, 1)
+
+
 def test_a_stop_before_the_start_means_nothing_is_launched() -> None:
     machine = make()
     assert run(machine, Stop("enough"), Start()) == []
@@ -271,7 +373,7 @@ class AnyCourse(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.machine = make(3, 2, evaluates=True, max_restarts=2)
-        self.running: dict[int, int] = {}
+        self.running: dict[int, list[int]] = {slot: [] for slot in range(3)}
         self.newest: dict[int, int] = {}
         self.position = dict.fromkeys(range(3), 0)
         self.evaluating: int | None = None
@@ -282,31 +384,45 @@ class AnyCourse(RuleBasedStateMachine):
         self.now += 0.01
         for command in self.machine.handle(event, self.now):
             match command:
-                case Launch(slot, attempt):
-                    assert slot not in self.running, "two attempts of one slot"
+                case Launch(slot, attempt, standby):
+                    assert len(self.running[slot]) == standby, "a second attempt only stands by"
                     assert attempt == self.newest.get(slot, 0) + 1
-                    self.running[slot] = self.newest[slot] = attempt
+                    self.newest[slot] = attempt
+                    self.running[slot].append(attempt)
+                case Release(slot, attempt):
+                    assert attempt in self.running[slot]
                 case Evaluate(epoch):
                     assert self.evaluating is None, "two evaluations at once"
                     self.evaluating = epoch
 
     slots = st.integers(0, 2)
 
-    @rule(slot=slots, epoch=st.integers(0, 1), done=st.booleans())
-    def reports(self, slot: int, epoch: int, done: bool) -> None:
-        if slot in self.running:
-            self.take(report(slot, self.running[slot], epoch, done=done))
+    @rule(slot=slots, epoch=st.integers(0, 1), done=st.booleans(), ending=st.booleans())
+    def reports(self, slot: int, epoch: int, done: bool, ending: bool) -> None:
+        if self.running[slot]:
+            self.take(report(slot, self.running[slot][0], epoch, done=done, ending=ending))
 
-    @rule(slot=slots, progress=st.integers(0, 5), kind=st.sampled_from([FINISHED, HANDOVER, KILLED]))
-    def ends(self, slot: int, progress: int, kind: Outcome) -> None:
-        if slot in self.running:
-            self.position[slot] += progress
-            self.take(Ended(slot, self.running.pop(slot), kind, self.position[slot]))
+    @rule(
+        slot=slots,
+        progress=st.integers(0, 5),
+        which=st.integers(0, 1),
+        kind=st.sampled_from([FINISHED, HANDOVER, KILLED, THROTTLED]),
+    )
+    def ends(self, slot: int, progress: int, which: int, kind: Outcome) -> None:
+        if len(self.running[slot]) > which:
+            self.position[slot] += progress * (which == 0)
+            self.take(Ended(slot, self.running[slot].pop(which), kind, self.position[slot]))
+
+    @rule(seconds=st.floats(0.0, 10.0))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+        self.take(Tick())
 
     @rule(slot=slots)
     def an_old_attempt_is_told_of_again(self, slot: int) -> None:
-        if self.newest[slot] > 1:
-            self.take(Ended(slot, self.newest[slot] - 1, KILLED, 0))
+        gone = set(range(1, self.newest[slot] + 1)) - set(self.running[slot])
+        if gone:
+            self.take(Ended(slot, min(gone), KILLED, 0))
 
     @precondition(lambda self: self.evaluating is not None)
     @rule()
@@ -325,18 +441,20 @@ class AnyCourse(RuleBasedStateMachine):
         assert [r.epoch for r in machine.history] == list(range(1, len(machine.history) + 1))
         assert len(machine.history) <= 2
         if machine.state == "finished":
-            assert not self.running and self.evaluating is None
+            assert not any(self.running.values()) and self.evaluating is None
             assert all(a.outcome is not None for a in machine.attempts.values())
         assert machine.ledger.bill(self.now).invocations == len(machine.attempts)
         assert machine.status(self.now).cost_usd >= 0
 
     def teardown(self) -> None:
         """From wherever we are, the job can end."""
-        for _ in range(3):
+        for _ in range(4):
+            self.time_passes(10.0)
             if self.evaluating is not None:
                 self.is_measured()
-            for slot in list(self.running):
-                self.take(Ended(slot, self.running.pop(slot), FINISHED, self.position[slot]))
+            for slot, attempts in self.running.items():
+                while attempts:
+                    self.take(Ended(slot, attempts.pop(0), FINISHED, self.position[slot]))
         assert self.machine.ended
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import threading
@@ -81,11 +82,24 @@ def test_too_little_memory_is_told_apart_from_other_deaths(census: Path) -> None
 
 
 def test_short_lives_hand_over_and_lose_nothing(census: Path) -> None:
-    data = squall.read_csv(census, label=LABEL)
-    backend = squall.LocalBackend(lifetime="1s")
-    job = squall.submit(pipeline(epochs=400), data, run=squall.Run(workers=2, backend=backend))
+    train, test = squall.read_csv(census, label=LABEL).split(test=0.2, random_state=0)
+    backend = squall.LocalBackend(lifetime="2s")
+    settings = {"epochs": 500, "learning_rate": 0.1}
+    job = squall.submit(
+        pipeline(**settings), train, validation=test, run=squall.Run(workers=2, backend=backend)
+    )
     model = job.wait(55)
-    attempts = job.status().attempts
-    assert max(a.attempt for a in attempts) >= 3
-    assert {a.outcome.kind for a in attempts} == {OutcomeKind.RETURNED}
-    assert [record.rows for record in model.history_] == [32561] * 400, "each row once an epoch"
+    status = job.status()
+    by_slot = [[a for a in status.attempts if a.slot == slot] for slot in (0, 1)]
+    assert all(len(attempts) >= 4 for attempts in by_slot), "at least three hand-overs"
+    assert {a.outcome.kind for a in status.attempts} == {OutcomeKind.RETURNED}
+    assert [record.rows for record in model.history_] == [26049] * 500, "each row once an epoch"
+    for attempts in by_slot:
+        for predecessor, successor in itertools.pairwise(attempts):
+            assert successor.started_s < predecessor.ended_s, "launched before its predecessor stopped"
+            assert successor.lost_s < 0.5
+    assert "stands by" in job.logs()
+
+    long = pipeline(**settings).fit(train, validation=test, run=squall.Run(workers=2))
+    assert {a.attempt for a in job.status().attempts} > {1}
+    assert model.history_[-1].validation_loss == pytest.approx(long.history_[-1].validation_loss, abs=0.003)

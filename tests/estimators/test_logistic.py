@@ -309,12 +309,12 @@ def test_held_out_rows_without_weight_cannot_be_measured():
 def test_all_wrong_settings_are_told_at_once():
     model = LogisticRegression(
         epochs=0, batch_size=0, learning_rate=-1, optimizer="adagrd", l1="a", l2=-1.0, fit_intercept=None,
-        random_state=-1,
+        random_state=-1, target_loss=0, early_stopping=0,
     )  # fmt: skip
     with pytest.raises(SettingError) as caught:
         model.fit(X, y)
     text = str(caught.value)
-    assert text.startswith("LogisticRegression: 8 settings are wrong:\n")
+    assert text.startswith("LogisticRegression: 10 settings are wrong:\n")
     assert "optimizer='adagrd' is unknown; choose from sgd, adagrad (did you mean \"adagrad\"?)" in text
     assert 'learning_rate=-1 must be "auto" or a finite number above 0' in text
     for name in model.get_params():

@@ -59,7 +59,16 @@ Event = Start | Reported | Ended | Evaluated | Stop | Tick
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Invoke a worker for a slot."""
+    """Invoke a worker for a slot; a stand-by waits until its predecessor hands over."""
+
+    slot: int
+    attempt: int
+    standby: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Tell a stand-by that it is its turn: the predecessor cannot say so any more."""
 
     slot: int
     attempt: int
@@ -82,4 +91,4 @@ class CancelAll:
     """End all invocations that still run."""
 
 
-Command = Launch | RequestStop | Evaluate | CancelAll
+Command = Launch | Release | RequestStop | Evaluate | CancelAll

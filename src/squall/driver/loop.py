@@ -15,16 +15,17 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 import msgspec
+import numpy as np
 
 from squall.data.objects import ObjectStore, default_storage
 from squall.driver import events
 from squall.driver.ledger import Ledger, load_prices
-from squall.driver.machine import JobMachine
+from squall.driver.machine import JobMachine, Limits
 from squall.driver.session import Arrived, Session, open_session, warm_up
 from squall.driver.spec import JobResult, JobSpec, Prepared, StoppedError
 from squall.log import get_logger
 from squall.protocols import Endpoint, Invocation
-from squall.records import Float32, HistoryRecord, JobStatus, Outcome, OutcomeKind, WorkerTask
+from squall.records import Float32, HistoryRecord, JobStatus, Outcome, OutcomeKind, WorkerTask, turn_key
 
 _log = get_logger(__name__)
 
@@ -50,6 +51,8 @@ class JobLoop:
         self._stop_reason = ""
         self._reports_from: Counter[tuple[int, int]] = Counter()
         self._ends: list[events.Ended] = []
+        self._measuring: tuple[int, Float32] = (-1, np.empty((0, 1), dtype=np.float32))
+        self._best: Float32 | None = None  # weights at the lowest held-out loss
         self._invocations: dict[tuple[int, int], Invocation] = {}
         self._logs: dict[tuple[int, int], str] = {}  # of those that have ended
         self._lock = threading.Lock()  # the machine is read by other threads
@@ -58,9 +61,13 @@ class JobLoop:
             spec.epochs,
             Ledger(load_prices(spec.run.prices), spec.run.memory_mb, 0.0),
             evaluates=spec.evaluate is not None,
-            deadline_s=spec.run.deadline_s,
-            budget_usd=spec.run.budget_usd,
-            max_restarts=MAX_RESTARTS,
+            limits=Limits(
+                deadline_s=spec.run.deadline_s,
+                budget_usd=spec.run.budget_usd,
+                target_loss=spec.target_loss,
+                patience=spec.patience,
+                max_restarts=MAX_RESTARTS,
+            ),
         )
 
     # ------------------------------------------------------------------- asked by other threads
@@ -153,11 +160,16 @@ class JobLoop:
             raise machine.error
         if not machine.trained_rows:
             raise StoppedError(f"the job was stopped before any row was trained on ({machine.reason})")
+        if self.spec.patience is not None and self._best is not None:
+            return self._best
         return session.store.tables.pull(session.task.table)
 
     def _handle(self, event: events.Event) -> list[events.Command]:
         with self._lock:
-            return self._machine.handle(event, self._now())
+            commands = self._machine.handle(event, self._now())
+        if isinstance(event, events.Evaluated) and self._machine.best == (event.held_out.loss, event.epoch):
+            self._best = self._measuring[1]
+        return commands
 
     def _next_events(self, session: Session) -> list[events.Event]:
         try:
@@ -184,13 +196,16 @@ class JobLoop:
 
     def _execute(self, command: events.Command, session: Session) -> None:
         match command:
-            case events.Launch(slot, attempt):
-                task = msgspec.structs.replace(session.task, slot=slot, attempt=attempt)
+            case events.Launch(slot, attempt, standby):
+                task = msgspec.structs.replace(session.task, slot=slot, attempt=attempt, standby=standby)
                 self._launch(session.endpoint, task)
+            case events.Release(slot, attempt):
+                session.store.blobs.put(turn_key(self.id, slot, attempt), b"go")
             case events.RequestStop():
                 session.store.control.request_stop(self.id)
             case events.Evaluate(epoch):
                 weights = session.store.tables.pull(session.task.table)
+                self._measuring = (epoch, weights)
                 session.evaluator.submit(self._evaluate, epoch, weights)
             case events.CancelAll():
                 self._cancel_running()

@@ -4,7 +4,7 @@
 
     preparing ──Start──▶ running ──all slots done──▶ finishing ──▶ finished
         │                   │  ▲                         ▲
-        │                   │  └─ worker lost: relaunch  │
+        │                   │  └─ worker gone: its successor goes on
         │                   └──────── Stop ──▶ stopping ─┘
         └──────────────── error that no retry mends ──▶ failed
 
@@ -16,6 +16,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
+
+from squall.driver import causes
+from squall.driver.epochs import EpochBook
 from squall.driver.events import (
     CancelAll,
     Command,
@@ -24,6 +28,7 @@ from squall.driver.events import (
     Evaluated,
     Event,
     Launch,
+    Release,
     Reported,
     RequestStop,
     Start,
@@ -31,40 +36,55 @@ from squall.driver.events import (
     Tick,
 )
 from squall.driver.ledger import Ledger
-from squall.errors import DivergenceError, FunctionError, JobError, SquallError
-from squall.records import (
-    AttemptRecord,
-    HeldOut,
-    HistoryRecord,
-    JobStatus,
-    OutcomeKind,
-    Phases,
-    Report,
-)
+from squall.errors import SquallError
+from squall.records import AttemptRecord, HeldOut, HistoryRecord, JobStatus, OutcomeKind, Report
 
 STOP_MARGIN_S = 0.25
 """Time that stopping takes; deadline and budget count it in."""
 
-# ------------------------------------------------------------------------------------- state
+_FIRST_RETRY_S, _LONGEST_RETRY_S = 0.1, 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What ends a job early, and what it survives.
+
+    Attributes
+    ----------
+    deadline_s, budget_usd : float, optional
+        Time and money that it may take.
+    target_loss : float, optional
+        Held-out loss at which it is good enough.
+    patience : int, optional
+        Epochs without a better held-out loss after which it stops.
+    max_restarts : int
+        How often in a row a worker may die without progress before the job fails.
+    grace_s : float
+        How long workers may take to stop before they are ended.
+    """
+
+    deadline_s: float | None = None
+    budget_usd: float | None = None
+    target_loss: float | None = None
+    patience: int | None = None
+    max_restarts: int = 3
+    grace_s: float = 5.0
 
 
 @dataclass(slots=True)
 class _Slot:
-    attempt: int = 0
-    running: bool = False
+    """A worker's place.  Usually one attempt runs; near its end a stand-by waits beside it."""
+
+    newest: int = 0
+    running: set[int] = field(default_factory=set)
     done: bool = False
     failures: int = 0  # in a row, without progress in between
+    throttled: int = 0  # in a row
+    retry_at: float | None = None
     minibatches: int = 0
     epochs_done: int = 0
-
-
-@dataclass(slots=True)
-class _Epoch:
-    rows: int = 0
-    loss_sum: float = 0.0
-    weight_sum: float = 0.0
-    slots: set[int] = field(default_factory=set)
-    phases: Phases = field(default_factory=Phases)
+    still_since: float | None = None  # when its last minibatch is known to have ended
+    heard: int = 0  # newest attempt that has reported
 
 
 class JobMachine:
@@ -78,40 +98,26 @@ class JobMachine:
         Adds up the cost.
     evaluates : bool
         Whether there are held-out rows.
-    deadline_s, budget_usd : float, optional
-        Limits to keep.
-    max_restarts : int
-        How often in a row a worker may die without progress before the job fails.
-    grace_s : float
-        How long workers may take to stop before they are ended.
+    limits : Limits
+        What ends it early.
     """
 
     def __init__(
-        self,
-        n_slots: int,
-        epochs: int,
-        ledger: Ledger,
-        *,
-        evaluates: bool,
-        deadline_s: float | None = None,
-        budget_usd: float | None = None,
-        max_restarts: int = 3,
-        grace_s: float = 5.0,
+        self, n_slots: int, epochs: int, ledger: Ledger, *, evaluates: bool, limits: Limits | None = None
     ) -> None:
         self.state = "preparing"
         self.reason = ""
         self.error: SquallError | None = None
-        self.history: list[HistoryRecord] = []
         self.attempts: dict[tuple[int, int], AttemptRecord] = {}
         self.ledger = ledger
-        self._epochs_wanted, self._evaluates = epochs, evaluates
-        self._deadline_s, self._budget_usd = deadline_s, budget_usd
-        self._max_restarts, self._grace_s = max_restarts, grace_s
+        self.held_out: HeldOut | None = None  # the newest measurement
+        self.best: tuple[float, int] | None = None  # lowest held-out loss, and its epoch
+        self._book = EpochBook()
+        self._epochs, self._evaluates = epochs, evaluates
+        self._limits = Limits() if limits is None else limits
         self._slots = [_Slot() for _ in range(n_slots)]
-        self._epochs: dict[int, _Epoch] = {}
         self._evaluating: int | None = None
         self._evaluated = -1  # newest epoch measured
-        self._held_out: HeldOut | None = None
         self._stop_at: float | None = None
         self._started_at = 0.0
 
@@ -121,14 +127,14 @@ class JobMachine:
         return self.state in ("finished", "failed")
 
     @property
-    def trained_rows(self) -> int:
-        """Rows that workers have reported."""
-        return sum(epoch.rows for epoch in self._epochs.values())
+    def history(self) -> list[HistoryRecord]:
+        """One record for each complete epoch."""
+        return self._book.history
 
     @property
-    def held_out(self) -> HeldOut | None:
-        """The newest held-out measurement."""
-        return self._held_out
+    def trained_rows(self) -> int:
+        """Rows that workers have reported."""
+        return self._book.rows
 
     def handle(self, event: Event, now: float) -> list[Command]:
         """Take one event, return what to do about it."""
@@ -142,7 +148,7 @@ class JobMachine:
             case Ended():
                 return self._worker_ended(event, now)
             case Evaluated(epoch, held_out):
-                return self._measured(epoch, held_out)
+                return self._measured(epoch, held_out, now)
             case Stop(reason):
                 return self._stop(reason, now)
             case Tick():
@@ -156,49 +162,42 @@ class JobMachine:
         self.state, self._started_at = "running", now
         return [self._launch(slot, now) for slot in range(len(self._slots))]
 
-    def _launch(self, number: int, now: float) -> Launch:
+    def _launch(self, number: int, now: float, *, standby: bool = False) -> Launch:
         slot = self._slots[number]
-        slot.attempt += 1
-        slot.running = True
-        key = (number, slot.attempt)
-        self.attempts[key] = AttemptRecord(number, slot.attempt, slot.minibatches, 0, None, 0.0)
+        slot.newest += 1
+        slot.running.add(slot.newest)
+        slot.retry_at = None
+        key = (number, slot.newest)
+        self.attempts[key] = AttemptRecord(number, slot.newest, now, first_minibatch=slot.minibatches)
         self.ledger.launch(key, now)
-        return Launch(number, slot.attempt)
+        return Launch(number, slot.newest, standby)
 
     def _reported(self, report: Report, now: float) -> list[Command]:
         slot = self._slots[report.slot]
-        epoch = self._epochs.setdefault(report.epoch, _Epoch())
-        epoch.rows += report.rows
-        epoch.slots.add(report.slot)
-        epoch.loss_sum += report.loss_sum
-        epoch.weight_sum += report.weight_sum
-        _add_phases(epoch.phases, report.phases)
+        self._book.add(report)
         self.ledger.heard((report.slot, report.attempt), report.billed_s, now)
         self.ledger.objects(report.phases.gets, report.phases.puts)
+        self._note_standstill(slot, report, now)
         # A successor that works on epoch e proves that its slot has done all before e, even
         # if the predecessor died before it could say so.
         slot.epochs_done = max(slot.epochs_done, report.epoch + report.epoch_done)
-        return self._close_epochs(now)
+        commands = self._close_epochs(now)
+        if report.ending and self.state == "running" and slot.newest == report.attempt:
+            commands.append(self._launch(report.slot, now, standby=True))
+        return commands
+
+    def _note_standstill(self, slot: _Slot, report: Report, now: float) -> None:
+        key = (report.slot, report.attempt)
+        if report.attempt > slot.heard and slot.still_since is not None and key in self.attempts:
+            lost = max(0.0, now - report.working_s - slot.still_since)
+            self.attempts[key] = msgspec.structs.replace(self.attempts[key], lost_s=lost)
+        slot.heard = max(slot.heard, report.attempt)
+        slot.still_since = now
 
     def _close_epochs(self, now: float) -> list[Command]:
-        complete = min(s.epochs_done if not s.done else self._epochs_wanted for s in self._slots)
-        opened = len(self.history)
-        for number in range(opened, complete):
-            self.history.append(self._record(number, now))
-        return self._evaluate_newest() if complete > opened else []
-
-    def _record(self, number: int, now: float) -> HistoryRecord:
-        epoch = self._epochs.get(number, _Epoch())
-        return HistoryRecord(
-            epoch=number + 1,
-            time_s=now,
-            rows=epoch.rows,
-            loss=epoch.loss_sum / epoch.weight_sum if epoch.weight_sum else float("nan"),
-            validation_loss=None,
-            cost_usd=self.ledger.bill(now).total_usd,
-            workers=len(epoch.slots),
-            phases=epoch.phases,
-        )
+        complete = min(self._epochs if s.done else s.epochs_done for s in self._slots)
+        news = self._book.close(complete, now, self.ledger.bill(now).total_usd)
+        return self._evaluate_newest() if news else []
 
     def _evaluate_newest(self) -> list[Command]:
         newest = len(self.history) - 1
@@ -207,16 +206,26 @@ class JobMachine:
         self._evaluating = newest
         return [Evaluate(newest)]
 
-    def _measured(self, epoch: int, held_out: HeldOut) -> list[Command]:
-        self._evaluating, self._evaluated, self._held_out = None, epoch, held_out
-        if epoch < len(self.history):
-            old = self.history[epoch]
-            fields = {name: getattr(old, name) for name in old.__struct_fields__}
-            self.history[epoch] = HistoryRecord(**fields | {"validation_loss": held_out.loss})
+    def _measured(self, epoch: int, held_out: HeldOut, now: float) -> list[Command]:
+        self._evaluating, self._evaluated, self.held_out = None, epoch, held_out
+        self._book.measured(epoch, held_out)
+        if self.best is None or held_out.loss < self.best[0]:
+            self.best = (held_out.loss, epoch)
+        reason = self._good_enough(epoch)
+        if reason and self.state == "running":
+            return [*self._evaluate_newest(), *self._stop(reason, now)]
         commands = self._evaluate_newest()
         if self.state == "finishing" and not commands:
             self.state = "finished"
         return commands
+
+    def _good_enough(self, epoch: int) -> str:
+        assert self.best is not None
+        if self._limits.target_loss is not None and self.best[0] <= self._limits.target_loss:
+            return "target loss"
+        if self._limits.patience is not None and epoch - self.best[1] >= self._limits.patience:
+            return "early stopping"
+        return ""
 
     # ------------------------------------------------------------------------- ends of workers
 
@@ -228,40 +237,65 @@ class JobMachine:
             return []  # told twice
         done_before = slot.minibatches
         slot.minibatches = max(done_before, event.minibatches)
-        cost = self.ledger.end(key, outcome.billed_s)
-        self.attempts[key] = AttemptRecord(
-            event.slot, event.attempt, done_before, slot.minibatches - done_before, outcome, cost
+        slot.running.discard(event.attempt)
+        if outcome.kind is not OutcomeKind.RETURNED:
+            slot.still_since = now
+        self.attempts[key] = msgspec.structs.replace(
+            known,
+            first_minibatch=done_before,
+            minibatches=slot.minibatches - done_before,
+            ended_s=now,
+            outcome=outcome,
+            cost_usd=self.ledger.end(key, outcome.billed_s),
         )
-        if event.attempt != slot.attempt:
-            return []
-        slot.running = False
         if self.state in ("stopping", "finishing"):
-            slot.done = True
+            slot.done = not slot.running
             return self._finish_if_all_done(now)
         return self._go_on_after(event, slot, advanced=slot.minibatches > done_before, now=now)
 
     def _go_on_after(self, event: Ended, slot: _Slot, *, advanced: bool, now: float) -> list[Command]:
         outcome = event.outcome
-        if outcome.kind is OutcomeKind.RETURNED:
-            if outcome.value.get("end") == "handover":
-                slot.failures = 0 if advanced else slot.failures + 1
-                if slot.failures <= self._max_restarts:
-                    return [self._launch(event.slot, now)]
-                return self._fail(_lifetime_too_short(event.slot))
-            slot.done = True
-            return [*self._close_epochs(now), *self._finish_if_all_done(now)]
         if outcome.kind is OutcomeKind.RAISED:
-            return self._fail(_raised(event))
+            return self._fail(causes.raised(event))
+        if outcome.kind is OutcomeKind.THROTTLED:
+            return self._retry_later(slot, now)
+        slot.throttled = 0
+        if outcome.kind is OutcomeKind.RETURNED:
+            end = outcome.value["end"]
+            if end in ("finished", "stopped"):
+                return self._finished(event, slot, now)
+            slot.failures = 0 if advanced or end == "superseded" else slot.failures + 1
+            if slot.failures > self._limits.max_restarts:
+                return self._fail(causes.lifetime_too_short(event.slot))
+            return self._successor(event, slot, now)
         slot.failures = 1 if advanced else slot.failures + 1
-        if slot.failures > self._max_restarts:
-            return self._fail(_died(event, slot.failures))
-        return [self._launch(event.slot, now)]
+        if slot.failures > self._limits.max_restarts:
+            return self._fail(causes.died(event, slot.failures))
+        return self._successor(event, slot, now)
+
+    def _successor(self, event: Ended, slot: _Slot, now: float) -> list[Command]:
+        if not slot.running:
+            return [self._launch(event.slot, now)]
+        waiting = max(slot.running)
+        return [Release(event.slot, waiting)] if waiting > event.attempt else []
+
+    def _finished(self, event: Ended, slot: _Slot, now: float) -> list[Command]:
+        if slot.running:  # a stand-by is not needed any more; it will find nothing left to do
+            return self._successor(event, slot, now)
+        slot.done = True
+        return [*self._close_epochs(now), *self._finish_if_all_done(now)]
+
+    def _retry_later(self, slot: _Slot, now: float) -> list[Command]:
+        slot.throttled += 1
+        if not slot.running:
+            slot.retry_at = now + min(_LONGEST_RETRY_S, _FIRST_RETRY_S * 2.0 ** (slot.throttled - 1))
+        return []
 
     def _finish_if_all_done(self, now: float) -> list[Command]:
         if not all(s.done for s in self._slots):
             return []
         if self.state == "stopping":
-            self._record_partial_epoch(now)
+            self._book.close_partial(now, self.ledger.bill(now).total_usd)
         else:
             self.reason = "epochs"
         self.state = "finishing"
@@ -269,11 +303,6 @@ class JobMachine:
         if self._evaluating is None:
             self.state = "finished"
         return commands
-
-    def _record_partial_epoch(self, now: float) -> None:
-        number = len(self.history)
-        if number in self._epochs and self._epochs[number].rows:
-            self.history.append(self._record(number, now))
 
     # ---------------------------------------------------------------------------------- stops
 
@@ -285,20 +314,25 @@ class JobMachine:
             self.state = "finished"
             return []
         self.state = "stopping"
+        for slot in self._slots:
+            slot.done = slot.done or not slot.running  # it waited for a retry
         return [RequestStop(), *self._finish_if_all_done(now)]
 
     def _tick(self, now: float) -> list[Command]:
-        if self.state == "stopping" and self._stop_at is not None and now > self._stop_at + self._grace_s:
+        limits = self._limits
+        if self.state == "stopping" and self._stop_at is not None and now > self._stop_at + limits.grace_s:
             self._stop_at = None
             return [CancelAll()]
-        if self._deadline_s is not None and now + STOP_MARGIN_S > self._deadline_s:
+        if limits.deadline_s is not None and now + STOP_MARGIN_S > limits.deadline_s:
             return self._stop("deadline", now)
-        if (
-            self._budget_usd is not None
-            and self.ledger.bill(now + STOP_MARGIN_S).total_usd > self._budget_usd
-        ):
-            return self._stop("budget", now)
-        return []
+        if limits.budget_usd is not None:
+            soon = self.ledger.bill(now + STOP_MARGIN_S).total_usd
+            if soon > limits.budget_usd:
+                return self._stop("budget", now)
+        if self.state != "running":
+            return []
+        due = [n for n, s in enumerate(self._slots) if s.retry_at is not None and s.retry_at <= now]
+        return [self._launch(number, now) for number in due]
 
     def _fail(self, error: SquallError) -> list[Command]:
         self.state, self.error, self.reason = "failed", error, error.what
@@ -313,65 +347,21 @@ class JobMachine:
 
     def status(self, now: float) -> JobStatus:
         """The job at this moment."""
-        newest = max(self._epochs, default=-1)
-        epoch = self._epochs.get(newest, _Epoch())
-        rows = self.trained_rows
-        spent = now - self._started_at
+        number, epoch = self._book.newest
+        rows, spent = self._book.rows, now - self._started_at
+        attempts = [self.attempts[key] for key in sorted(self.attempts)]
         return JobStatus(
             state=self.state,
-            epoch=newest + 1,
-            epochs=self._epochs_wanted,
+            epoch=number,
+            epochs=self._epochs,
             rows=rows,
-            loss=epoch.loss_sum / epoch.weight_sum if epoch.weight_sum else None,
-            validation_loss=None if self._held_out is None else self._held_out.loss,
-            workers=sum(s.running for s in self._slots),
+            loss=epoch.loss,
+            validation_loss=None if self.held_out is None else self.held_out.loss,
+            workers=sum(bool(s.running) for s in self._slots),
             rows_per_s=rows / spent if rows and spent > 0 else 0.0,
             time_s=now,
             cost_usd=self.ledger.bill(now).total_usd,
-            attempts=[self.attempts[key] for key in sorted(self.attempts)],
+            lost_s=sum(a.lost_s for a in attempts),
+            attempts=attempts,
             reason=self.reason,
         )
-
-
-def _add_phases(total: Phases, more: Phases) -> None:
-    for name in Phases.__struct_fields__:
-        ours, theirs = getattr(total, name), getattr(more, name)
-        setattr(total, name, max(ours, theirs) if name == "peak_rss" else ours + theirs)
-
-
-def _raised(event: Ended) -> SquallError:
-    outcome = event.outcome
-    where = f"worker {event.slot}"
-    if outcome.error_type.endswith("DivergenceError"):
-        what, _, fix = outcome.error.partition("\n  fix: ")
-        return DivergenceError(what, fix=fix or None)
-    return FunctionError(
-        f"{outcome.error_type}: {outcome.error}",
-        where=where,
-        remote_type=outcome.error_type,
-        remote_traceback=outcome.traceback,
-    )
-
-
-def _died(event: Ended, failures: int) -> JobError:
-    outcome = event.outcome
-    cause, fix = {
-        OutcomeKind.OUT_OF_MEMORY: ("ran out of memory", 'give it more, such as Run(memory="3GB")'),
-        OutcomeKind.TIMED_OUT: ("ran into its time limit", "give functions a longer lifetime"),
-        OutcomeKind.KILLED: (f"was killed by signal {outcome.signal}", "find out who sends that signal"),
-        OutcomeKind.EXITED: (f"exited with code {outcome.exit_code}", "see job.logs()"),
-        OutcomeKind.LOST: ("was lost by its platform", "see job.logs()"),
-        OutcomeKind.THROTTLED: ("was refused by its platform", "use fewer workers"),
-    }[outcome.kind]
-    times = "" if failures == 1 else f" {failures} times in a row without getting further"
-    last = event.logs.strip().splitlines()[-1:] or [""]
-    told = f"; its last words: {last[0]!r}" if last[0] else ""
-    return JobError(f"it {cause}{times}{told}", where=f"worker {event.slot}", fix=fix)
-
-
-def _lifetime_too_short(slot: int) -> JobError:
-    return JobError(
-        "its functions end before they finish one block of rows",
-        where=f"worker {slot}",
-        fix="give functions a longer lifetime",
-    )

@@ -33,6 +33,8 @@ class JobSpec:
     strategy: dict[str, Any]
     prepare: Callable[[ObjectStore, str, Callable[[], None]], Prepared]
     evaluate: Callable[[Float32], HeldOut] | None = None
+    target_loss: float | None = None
+    patience: int | None = None  # epochs without a better held-out loss; then the best model counts
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,8 @@ class BaseModel(BaseEstimator):  # type: ignore[misc]
     bill_ : Bill
         The same by item.
     stopped_ : str
-        Why training ended: ``"epochs"``, ``"deadline"``, ``"budget"``, ``"interrupted"`` …
+        Why training ended: ``"epochs"``, ``"target loss"``, ``"early stopping"``,
+        ``"deadline"``, ``"budget"``, ``"stopped by the user"`` or ``"interrupted"``.
     """
 
     history_: list[HistoryRecord]
@@ -97,6 +98,12 @@ class BaseModel(BaseEstimator):  # type: ignore[misc]
         self._check_settings()
         run = _checked_run(run)
         held_out = None if validation is None else as_validation(validation)
+        if held_out is None and (self.target_loss is not None or self.early_stopping is not None):
+            raise SettingError(
+                "target_loss and early_stopping look at the held-out loss, and there are no held-out rows",
+                where=type(self).__name__,
+                fix="give fit some: fit(train, validation=test)",
+            )
         n_workers = run.resolve_workers(data.n_rows)
         plan = Preparation(self._recipe(), data, held_out, before, n_workers, self._seed(run))
         spec = JobSpec(
@@ -107,6 +114,8 @@ class BaseModel(BaseEstimator):  # type: ignore[misc]
             strategy={"type": "parameter_server", "consistency": "asp"},
             prepare=plan.prepare,
             evaluate=None if held_out is None else plan.evaluate,
+            target_loss=None if self.target_loss is None else float(self.target_loss),
+            patience=None if self.early_stopping is None else int(self.early_stopping),
         )
 
         def finish(ended: JobResult) -> Any:
@@ -163,8 +172,14 @@ class BaseModel(BaseEstimator):  # type: ignore[misc]
             problems.add(f"fit_intercept={self.fit_intercept!r} must be True or False")
         if self.random_state is not None and (not is_integer(self.random_state) or self.random_state < 0):
             problems.add(f"random_state={self.random_state!r} must be None or an integer of at least 0")
+        if self.target_loss is not None:
+            problems.number("target_loss", self.target_loss, above=0.0)
+        if self.early_stopping is not None:
+            problems.integer("early_stopping", self.early_stopping, 1)
         problems.raise_if_any()
 
+    target_loss: float | None
+    early_stopping: int | None
     optimizer: str
     batch_size: int | str
     learning_rate: float | str

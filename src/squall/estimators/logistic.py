@@ -36,6 +36,11 @@ class LogisticRegression(ClassifierMixin, BaseModel):  # type: ignore[misc]
         Weights of the penalties, applied by proximal steps.
     fit_intercept : bool, default True
         Whether to train an intercept.
+    target_loss : float, optional
+        Stop as soon as the held-out loss is that low; needs ``validation`` in ``fit``.
+    early_stopping : int, optional
+        Stop after this many epochs without a lower held-out loss, and keep the weights of the
+        best one; needs ``validation`` in ``fit``.
     random_state : int, optional
         Seed of the shuffles; default: the run's.
 
@@ -66,6 +71,8 @@ class LogisticRegression(ClassifierMixin, BaseModel):  # type: ignore[misc]
         l1: float = 0.0,
         l2: float = 0.0,
         fit_intercept: bool = True,
+        target_loss: float | None = None,
+        early_stopping: int | None = None,
         random_state: int | None = None,
     ) -> None:
         self.epochs = epochs
@@ -75,6 +82,8 @@ class LogisticRegression(ClassifierMixin, BaseModel):  # type: ignore[misc]
         self.l1 = l1
         self.l2 = l2
         self.fit_intercept = fit_intercept
+        self.target_loss = target_loss
+        self.early_stopping = early_stopping
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:

@@ -192,7 +192,7 @@ def _description(data: bytes) -> _File:
     for step in plain["steps"]:
         for epoch in step["history"]:  # JSON has no NaN: what is no number there was none here
             epoch["loss"] = math.nan if epoch["loss"] is None else epoch["loss"]
-    return msgspec.convert(plain, _File)
+    return msgspec.convert(plain, _File, str_keys=True)
 
 
 def _rebuilt(step: _Step, tensors: dict[str, Any]) -> Any:

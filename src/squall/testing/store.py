@@ -283,7 +283,7 @@ class BlobsContract:
 
 def report_of(slot: int, attempt: int, epoch: int = 0, rows: int = 1) -> Report:
     """A report with some numbers in it."""
-    return Report(slot, attempt, epoch, rows, 0.5, 1.0, False, 0.25, Phases(compute=1.25, bytes_in=7))
+    return Report(slot, attempt, epoch, rows, 0.5, 1.0, False, 0.25, 0.125, Phases(compute=1.25, bytes_in=7))
 
 
 class ControlContract:

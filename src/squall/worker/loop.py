@@ -19,11 +19,11 @@ import msgspec
 
 from squall.data.iterator import BlockVisit, MinibatchStream
 from squall.errors import DivergenceError
-from squall.protocols import Control, FunctionContext, Strategy
-from squall.records import Chaos, OptimizerSpec, Registration, WorkerTask
+from squall.protocols import Blobs, Control, FunctionContext, Strategy
+from squall.records import Chaos, OptimizerSpec, Registration, WorkerTask, turn_key
 from squall.worker.reporter import Reporter
 
-End = Literal["finished", "stopped", "handover"]
+End = Literal["finished", "stopped", "handover", "superseded"]
 
 
 class Ended(NamedTuple):
@@ -36,14 +36,27 @@ class Ended(NamedTuple):
 _GUARD_FLOOR_S = 0.2
 """At least this long before its end a function stops training, to hand over in order."""
 
+_LEAD_FLOOR_S = 0.3
+"""At least this long before it stops, its successor is asked for."""
+
 
 class TimeGuard:
-    """Says when to stop: before the platform does, by a margin that grows with block times."""
+    """Says when to stop: before the platform does, by a margin that grows with block times.
 
-    def __init__(self, context: FunctionContext) -> None:
+    Parameters
+    ----------
+    context : FunctionContext
+        How much time is left.
+    setup_s : float
+        What this attempt took from its launch to its first minibatch; a successor needs about
+        as long, and is asked for that much (and a half) earlier.
+    """
+
+    def __init__(self, context: FunctionContext, setup_s: float) -> None:
         self._context = context
         self._longest = 0.0
         self._started = time.monotonic()
+        self._lead = min(_LEAD_FLOOR_S + 1.5 * setup_s, context.remaining_s() / 3)
 
     def start_block(self) -> None:
         """A block begins."""
@@ -55,7 +68,14 @@ class TimeGuard:
 
     def expired(self) -> bool:
         """Whether another block might not fit."""
-        return self._context.remaining_s() < _GUARD_FLOOR_S + 3.0 * self._longest
+        return self._context.remaining_s() < self._margin()
+
+    def ending(self) -> bool:
+        """Whether it is time for a successor to start."""
+        return self._context.remaining_s() < self._margin() + self._lead
+
+    def _margin(self) -> float:
+        return _GUARD_FLOOR_S + 3.0 * self._longest
 
 
 def train(
@@ -63,6 +83,7 @@ def train(
     context: FunctionContext,
     registration: Registration,
     control: Control,
+    blobs: Blobs,
     strategy: Strategy,
     stream: MinibatchStream,
     reporter: Reporter,
@@ -78,7 +99,7 @@ def train(
         Time left.
     registration : Registration
         What the predecessor left.
-    control, strategy, stream
+    control, blobs, strategy, stream
         The seams, ready to use; the stream starts at ``registration.minibatches``.
     reporter : Reporter
         Tells the driver.
@@ -99,7 +120,7 @@ def train(
     """
     if registration.state:
         strategy.load_state_dict(msgspec.msgpack.decode(registration.state))
-    guard = TimeGuard(context)
+    guard = TimeGuard(context, reporter.setup_s)
     done = registration.minibatches
     for visit in stream:
         guard.start_block()
@@ -115,12 +136,14 @@ def train(
         guard.end_block()
         if visit.last_of_epoch:
             strategy.finish_epoch(visit.epoch)
-        reporter.after_block(visit, stream)
+        reporter.after_block(visit, stream, ending=guard.ending())
         end = _reason_to_end(task, control, guard)
         if end is not None:
             state = msgspec.msgpack.encode(strategy.state_dict())
             control.save_state(task.job, task.slot, task.attempt, state)
             reporter.flush(epoch_done=False)
+            if end == "handover":
+                blobs.put(turn_key(task.job, task.slot, task.attempt + 1), b"go")
             return Ended(end, reporter.sent)
     return Ended("finished", reporter.sent)
 

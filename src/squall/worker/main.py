@@ -11,13 +11,17 @@ import msgspec
 from squall.data.iterator import MinibatchStream, block_rows
 from squall.data.objects import ObjectStore
 from squall.data.training import load_training
+from squall.errors import StaleAttemptError
 from squall.models.logistic import LogisticModel
 from squall.protocols import FunctionContext
-from squall.records import WorkerTask
-from squall.store.embedded import connect
-from squall.worker.loop import train
+from squall.records import WorkerTask, turn_key
+from squall.store.embedded import EmbeddedStore, connect
+from squall.worker.loop import Ended, train
 from squall.worker.reporter import Reporter
 from squall.worker.strategies import strategy_from_dict
+
+_POLL_S = 0.2
+_LEAST_LEFT_S = 0.5
 
 
 def handle(event: dict[str, Any], context: FunctionContext) -> dict[str, Any]:
@@ -37,10 +41,22 @@ def handle(event: dict[str, Any], context: FunctionContext) -> dict[str, Any]:
     """
     started = time.monotonic()
     task = msgspec.convert(event, WorkerTask)
+    try:
+        return _work(task, context, started)._asdict()
+    except StaleAttemptError as error:  # another delivery of this event, or a successor, is at work
+        print(f"slot {task.slot} attempt {task.attempt}: {error}")
+        return Ended("superseded", 0)._asdict()
+
+
+def _work(task: WorkerTask, context: FunctionContext, started: float) -> Ended:
     model = msgspec.convert(task.model, LogisticModel)
     objects = ObjectStore(task.storage)
     manifest = load_training(objects, task.training)
     with connect(task.store) as store:
+        if task.standby:
+            early = _await_turn(task, store, context)
+            if early is not None:
+                return early
         registration = store.control.register(task.job, task.slot, task.attempt, os.getpid())
         progress = store.control.progress(task.job, task.slot)
         print(
@@ -62,6 +78,20 @@ def handle(event: dict[str, Any], context: FunctionContext) -> dict[str, Any]:
             start_minibatch=registration.minibatches,
         ) as stream:
             reporter = Reporter(task, store.control, context, objects, started)
-            ended = train(task, context, registration, store.control, strategy, stream, reporter, optimizer)
+            ended = train(
+                task, context, registration, store.control, store.blobs, strategy, stream, reporter, optimizer
+            )
         print(f"slot {task.slot} attempt {task.attempt}: {ended.end} after minibatch {int(progress[0])}")
-    return ended._asdict()
+    return ended
+
+
+def _await_turn(task: WorkerTask, store: EmbeddedStore, context: FunctionContext) -> Ended | None:
+    """Wait, ready to go, until the predecessor has handed the slot over; None when it has."""
+    key = turn_key(task.job, task.slot, task.attempt)
+    print(f"slot {task.slot} attempt {task.attempt}: stands by in process {os.getpid()}", flush=True)
+    while store.blobs.wait(key, _POLL_S) is None:
+        if store.control.stop_requested(task.job):
+            return Ended("stopped", 0)
+        if context.remaining_s() < _LEAST_LEFT_S:
+            return Ended("handover", 0)
+    return None

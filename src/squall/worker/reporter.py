@@ -60,6 +60,8 @@ class Reporter:
     ) -> None:
         self._task, self._control, self._objects = task, control, objects
         self._cold_start_s, self._started = context.cold_start_s, started
+        self._working_since = time.monotonic()
+        self._announced = False
         self._phases = Phases(cold_start=context.cold_start_s)
         self._epoch = 0
         self.sent = 0
@@ -85,12 +87,19 @@ class Reporter:
         self._loss_sum += loss_sum
         self._weight_sum += weight_sum
 
-    def after_block(self, visit: BlockVisit, stream: MinibatchStream) -> None:
-        """Account for reading, and send a report if one is due or the epoch is over."""
+    @property
+    def setup_s(self) -> float:
+        """Seconds from the start of the environment to the first minibatch."""
+        return self._cold_start_s + self._working_since - self._started
+
+    def after_block(self, visit: BlockVisit, stream: MinibatchStream, *, ending: bool) -> None:
+        """Account for reading, and send a report if one is due, the epoch is over, or the end near."""
         self._account_fetch(stream)
-        if visit.last_of_epoch or time.monotonic() - self._last > INTERVAL_S:
+        announce = ending and not self._announced
+        if visit.last_of_epoch or announce or time.monotonic() - self._last > INTERVAL_S:
             self._epoch = visit.epoch
-            self.flush(epoch_done=visit.last_of_epoch)
+            self.flush(epoch_done=visit.last_of_epoch, ending=announce)
+            self._announced = self._announced or announce
 
     def _account_fetch(self, stream: MinibatchStream) -> None:
         seen = (stream.fetch_s, stream.wait_s, stream.bytes_in, self._objects.gets)
@@ -101,7 +110,7 @@ class Reporter:
         self._phases.bytes_in += int(size)
         self._phases.gets += int(gets)
 
-    def flush(self, *, epoch_done: bool) -> None:
+    def flush(self, *, epoch_done: bool, ending: bool = False) -> None:
         """Send what there is."""
         if not self._rows and not epoch_done:
             return
@@ -116,6 +125,8 @@ class Reporter:
             loss_sum=self._loss_sum,
             weight_sum=self._weight_sum,
             epoch_done=epoch_done,
+            ending=ending,
+            working_s=time.monotonic() - self._working_since,
             billed_s=self._cold_start_s + time.monotonic() - self._started,
             phases=self._phases,
         )

@@ -1,0 +1,46 @@
+"""From the end of a function to the error that its user reads."""
+
+from __future__ import annotations
+
+from squall.driver.events import Ended
+from squall.errors import DivergenceError, FunctionError, JobError, SquallError
+from squall.records import OutcomeKind
+
+
+def raised(event: Ended) -> SquallError:
+    """The error for an exception inside a function, with its remote traceback."""
+    outcome = event.outcome
+    if outcome.error_type.endswith("DivergenceError"):
+        what, _, fix = outcome.error.partition("\n  fix: ")
+        return DivergenceError(what, fix=fix or None)
+    return FunctionError(
+        f"{outcome.error_type}: {outcome.error}",
+        where=f"worker {event.slot}",
+        remote_type=outcome.error_type,
+        remote_traceback=outcome.traceback,
+    )
+
+
+def died(event: Ended, failures: int) -> JobError:
+    """The error for a worker that has died too often."""
+    outcome = event.outcome
+    cause, fix = {
+        OutcomeKind.OUT_OF_MEMORY: ("ran out of memory", 'give it more, such as Run(memory="3GB")'),
+        OutcomeKind.TIMED_OUT: ("ran into its time limit", "give functions a longer lifetime"),
+        OutcomeKind.KILLED: (f"was killed by signal {outcome.signal}", "find out who sends that signal"),
+        OutcomeKind.EXITED: (f"exited with code {outcome.exit_code}", "see job.logs()"),
+        OutcomeKind.LOST: ("was lost by its platform", "see job.logs()"),
+    }[outcome.kind]
+    times = "" if failures == 1 else f" {failures} times in a row without getting further"
+    last = event.logs.strip().splitlines()[-1:] or [""]
+    told = f"; its last words: {last[0]!r}" if last[0] else ""
+    return JobError(f"it {cause}{times}{told}", where=f"worker {event.slot}", fix=fix)
+
+
+def lifetime_too_short(slot: int) -> JobError:
+    """The error for functions that end before they have trained on anything."""
+    return JobError(
+        "its functions end before they finish one block of rows",
+        where=f"worker {slot}",
+        fix="give functions a longer lifetime",
+    )
