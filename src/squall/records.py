@@ -152,7 +152,7 @@ class PartitionInfo(msgspec.Struct, frozen=True):
     rows: int
     nnz: int
     bytes: int
-    checksum: str  # BLAKE2b-128 of the object, hexadecimal
+    checksum: str  # MurmurHash3 x64 128-bit of the object, hexadecimal
 
 
 class Manifest(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load
 
 from squall.data.objects import ObjectStore
-from squall.data.partitions import checksum, decode, encode, read_raw, read_training, write_partition
+from squall.data.partitions import decode, encode, read_raw, read_training, write_partition
 from squall.errors import CorruptError, StoreError
 from squall.records import CsrBlock, DenseBlock
 
@@ -56,7 +56,7 @@ def test_any_safetensors_reader_opens_it_and_the_same_block_gives_the_same_bytes
     block = csr_block(20, weights=True)
     data = encode(block)
     assert data == encode(csr_block(20, weights=True))
-    arrays = load(data)
+    arrays = load(bytes(data))
     assert set(arrays) == {"indptr", "indices", "values", "labels", "weights"}
     assert np.array_equal(arrays["indices"], block.indices)
     assert encode(raw_block(5)) == encode(raw_block(5))
@@ -64,7 +64,7 @@ def test_any_safetensors_reader_opens_it_and_the_same_block_gives_the_same_bytes
 
 def test_unaligned_buffers_are_understood():
     data = encode(csr_block(20))
-    shifted = memoryview(b"x" + data)[1:]
+    shifted = memoryview(b"x" + bytes(data))[1:]
     _, arrays = decode(shifted, "here")
     assert all(a.flags.aligned for a in arrays.values())
     assert np.array_equal(arrays["indices"], csr_block(20).indices)
@@ -91,7 +91,7 @@ def test_a_truncated_and_a_missing_object_are_named(store):
 
 
 def test_an_unknown_format_version_is_refused():
-    data = encode(csr_block(3)).replace(b'format_version\\":1', b'format_version\\":9')
+    data = bytes(encode(csr_block(3))).replace(b'format_version\\":1', b'format_version\\":9')
     with pytest.raises(CorruptError, match="format version is 9"):
         decode(memoryview(data), "x")
 
@@ -108,7 +108,7 @@ def test_kinds_are_not_confused(store):
 @quick
 @given(st.binary(max_size=200), st.integers(0, 400), st.integers(0, 400))
 def test_decoding_rubbish_is_a_typed_error(rubbish, start, stop):
-    data = encode(csr_block(3))
+    data = bytes(encode(csr_block(3)))
     for damaged in (rubbish, data[:start], data[:start] + rubbish + data[stop:]):
         try:
             decode(memoryview(damaged), "object x")
@@ -119,7 +119,3 @@ def test_decoding_rubbish_is_a_typed_error(rubbish, start, stop):
 def test_a_huge_header_length_allocates_nothing():
     with pytest.raises(CorruptError, match="header is truncated"):
         decode(memoryview((2**63).to_bytes(8, "little") + b"{}"), "x")
-
-
-def test_checksum_is_blake2b_128():
-    assert checksum(b"") == "cae66941d9efbd404e4d88758ea67670"

@@ -2,6 +2,7 @@
 #include "bindings.hpp"
 
 NB_MODULE(_native, m) {
+    squall::bind_checksum(m);
     squall::bind_csv(m);
     squall::bind_hashing(m);
     squall::bind_logistic(m);

@@ -147,9 +147,6 @@ def _of_sparse(X: Any, names: Sequence[str] | None) -> tuple[Columns, int]:
         csr.check_format(full_check=True)
     except ValueError as error:
         raise DataError(f"the sparse matrix is inconsistent: {error}", where="X") from error
-    if not csr.has_canonical_format:
-        csr = csr.copy()  # the caller's matrix stays as it is
-        csr.sum_duplicates()
     values: Any = exact_float(csr.data, "X")
     column = SparseColumn(
         csr.indptr.astype(np.int64, copy=False),

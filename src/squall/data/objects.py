@@ -7,6 +7,7 @@ worker's memory.
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import re
@@ -98,7 +99,7 @@ class ObjectStore:
 
     # ------------------------------------------------------------------------------- writing
 
-    def put(self, key: str, data: bytes) -> None:
+    def put(self, key: str, data: bytes | memoryview) -> None:
         """Store ``data`` under ``key``, replacing what was there; all or nothing.
 
         Raises
@@ -108,7 +109,7 @@ class ObjectStore:
         """
         self._write(key, data, "overwrite")
 
-    def create(self, key: str, data: bytes) -> bool:
+    def create(self, key: str, data: bytes | memoryview) -> bool:
         """Store ``data`` unless ``key`` exists; True if this call stored it.
 
         Raises
@@ -195,9 +196,17 @@ class ObjectStore:
 
     # ------------------------------------------------------------------------------- private
 
-    def _write(self, key: str, data: bytes, mode: Literal["create", "overwrite"]) -> None:
+    def _write(self, key: str, data: bytes | memoryview, mode: Literal["create", "overwrite"]) -> None:
         checked_key(key)
         self._count(puts=1)
+        if self._folder is not None:
+            try:
+                written = _write_file(self._folder, key, data, replace=mode == "overwrite")
+            except OSError as error:
+                raise self._refused(key, error) from error
+            if not written:
+                raise AlreadyExistsError(self._name(key))
+            return
         # Without multipart a put is one request: it is billed as one, and a crash leaves no parts.
         self._request(
             key, lambda store: obstore.put(store, key, data, mode=mode, use_multipart=False), writing=True
@@ -295,6 +304,39 @@ def _parse(text: str) -> tuple[str, Path | None]:
 def _local(path: Path) -> tuple[str, Path]:
     folder = Path(os.path.abspath(path.expanduser()))  # noqa: PTH100  (also removes "..")
     return folder.as_uri(), folder
+
+
+_partials = itertools.count()
+
+
+def _write_file(folder: Path, key: str, data: bytes | memoryview, *, replace: bool) -> bool:
+    """One file, all or nothing: written beside its place and then moved or linked there.
+
+    False if it was not to be replaced and exists.
+
+    A local folder needs nothing of obstore's, whose put takes five times as long.
+    """
+    target = folder / key
+    if not folder.is_dir():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # With digits behind a "#", as obstore names its own: no listing shows it.
+    partial = target.with_name(f"{target.name}#{os.getpid()}{next(_partials)}")
+    try:
+        with partial.open("xb", buffering=0) as file:
+            rest = memoryview(data).cast("B")
+            while len(rest):
+                rest = rest[file.write(rest) :]
+        if replace:
+            partial.replace(target)
+            return True
+        try:
+            os.link(partial, target)
+        except FileExistsError:
+            return False
+        return True
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _map(path: Path) -> memoryview:

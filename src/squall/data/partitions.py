@@ -9,15 +9,14 @@ library copies every array, and these are views of the mapped object.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import math
 from typing import Any, Literal
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from safetensors.numpy import save
 
+from squall._kernels import checksum
 from squall.data.objects import ObjectStore
 from squall.data.rows import column_spec
 from squall.errors import CorruptError
@@ -39,6 +38,7 @@ FORMAT_VERSION = 1
 SUFFIX = ".safetensors"
 
 _DTYPES = {"I64": np.int64, "F64": np.float64, "I32": np.int32, "F32": np.float32, "U8": np.uint8}
+_TAGS = {np.dtype(kind).str: tag for tag, kind in _DTYPES.items()}
 _MAX_HEADER = 100_000_000  # the limit of the safetensors format
 _FIX = "remove the data set's folder and read the source again"
 
@@ -78,19 +78,33 @@ def write_partition(store: ObjectStore, key: str, block: RawBlock | Block) -> Pa
     return PartitionInfo(key, block.n_rows, _stored_values(block), len(data), checksum(data))
 
 
-def encode(block: RawBlock | Block) -> bytes:
-    """The safetensors object that holds ``block``; the same bytes for the same block."""
+def encode(block: RawBlock | Block) -> memoryview:
+    """The safetensors object that holds ``block``; the same bytes for the same block.
+
+    Written here rather than by the safetensors library, which copies everything twice more;
+    what is written is for that library, or any other, to read.
+    """
     if isinstance(block, RawBlock):
         layout, arrays = _raw_arrays(block)
     else:
         layout, arrays = _training_arrays(block)
-    metadata = {"squall": msgspec.json.encode(layout).decode()}
-    return save({name: np.ascontiguousarray(a) for name, a in arrays.items()}, metadata)
-
-
-def checksum(data: bytes | memoryview) -> str:
-    """BLAKE2b-128 in hexadecimal."""
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
+    # As the library does: the widest types first, so that every array is aligned.
+    names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
+    entries: dict[str, Any] = {"__metadata__": {"squall": msgspec.json.encode(layout).decode()}}
+    ends = np.cumsum([arrays[name].nbytes for name in names]).tolist()
+    for name, start, stop in zip(names, [0, *ends], ends, strict=False):
+        array = arrays[name]
+        entries[name] = _Tensor(_TAGS[array.dtype.str], list(array.shape), (start, stop))
+    header = msgspec.json.encode(entries)
+    header += b" " * (-len(header) % 8)
+    body = 8 + len(header)
+    out = np.empty(body + (ends[-1] if ends else 0), dtype=np.uint8)
+    out[:body] = np.frombuffer(len(header).to_bytes(8, "little") + header, dtype=np.uint8)
+    for name in names:
+        array, (start, stop) = arrays[name], entries[name].data_offsets
+        if array.size:
+            out[body + start : body + stop].view(array.dtype).reshape(array.shape)[...] = array
+    return out.data
 
 
 def _raw_arrays(block: RawBlock) -> tuple[Layout, Arrays]:

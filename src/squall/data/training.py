@@ -7,7 +7,9 @@ by label becomes partitions of mixed rows, in bounded memory.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Literal
 
 import msgspec
@@ -19,6 +21,9 @@ from squall.data.rows import join_training, take_training, training_row_bytes
 from squall.data.seeds import seeded_order
 from squall.errors import CorruptError, DataError, StoreError
 from squall.records import Block, DenseBlock, Int32, PartitionInfo, TrainingManifest
+
+_THREADS = 2  # gathering, checksums and writing leave the interpreter to others
+_IN_FLIGHT = 4  # partitions
 
 
 def manifest_key(prefix: str) -> str:
@@ -36,8 +41,9 @@ def write_training(
 ) -> TrainingManifest:
     """Write blocks as shuffled training partitions, and their manifest last.
 
-    The result depends on the blocks, the seed and the two sizes only.  Memory: about twice
-    ``window_bytes`` and one partition.
+    The result depends on the blocks, the seed and the two sizes only.  Partitions are gathered
+    and written by threads.  Memory: about three times ``window_bytes``, and the partitions in
+    flight.
 
     Parameters
     ----------
@@ -60,10 +66,11 @@ def write_training(
         If the store refuses, or other training data is there already.
     """
     key = manifest_key(prefix)
-    writer = _Writer(store, prefix, seed, target_bytes, window_bytes)
-    for block in blocks:
-        writer.add(block)
-    manifest = writer.finish()
+    with ThreadPoolExecutor(_THREADS, "squall-write") as threads:
+        writer = _Writer(store, prefix, seed, target_bytes, window_bytes, threads)
+        for block in blocks:
+            writer.add(block)
+        manifest = writer.finish()
     if not store.create(key, msgspec.json.encode(manifest)) and load_training(store, key) != manifest:
         raise StoreError(
             "other training data was written there before",
@@ -98,13 +105,21 @@ class _Writer:
     """The window, and the partitions written so far."""
 
     def __init__(
-        self, store: ObjectStore, prefix: str, seed: int, target_bytes: int, window_bytes: int
+        self,
+        store: ObjectStore,
+        prefix: str,
+        seed: int,
+        target_bytes: int,
+        window_bytes: int,
+        threads: ThreadPoolExecutor,
     ) -> None:
         self._store, self._prefix, self._seed = store, prefix, seed
         self._target, self._window = target_bytes, max(window_bytes, target_bytes)
         self._waiting: list[Block] = []
         self._waiting_bytes = 0
         self._turns = 0
+        self._threads = threads
+        self._writing: deque[Future[PartitionInfo]] = deque()
         self._written: list[PartitionInfo] = []
 
     def add(self, block: Block) -> None:
@@ -127,6 +142,7 @@ class _Writer:
             )
         window, order = self._shuffled()
         self._write(window, order)
+        self._await(0)
         rows = sum(p.rows for p in self._written)
         kind: Literal["csr", "dense"] = "dense" if isinstance(window, DenseBlock) else "csr"
         return TrainingManifest(rows, window.n_features, kind, self._written, FORMAT_VERSION)
@@ -145,5 +161,16 @@ class _Writer:
         cuts = np.searchsorted(ends, np.arange(1, n) * (ends[-1] / n))
         for rows in np.split(order, np.unique(cuts)):
             if len(rows):
-                key = f"{self._prefix}/part-{len(self._written):05d}{SUFFIX}"
-                self._written.append(write_partition(self._store, key, take_training(window, rows)))
+                number = len(self._written) + len(self._writing)
+                key = f"{self._prefix}/part-{number:05d}{SUFFIX}"
+                self._writing.append(self._threads.submit(_gather_and_write, self._store, key, window, rows))
+                self._await(_IN_FLIGHT)
+
+    def _await(self, most: int) -> None:
+        """Take in what is written, until no more than ``most`` partitions are in flight."""
+        while len(self._writing) > most:
+            self._written.append(self._writing.popleft().result())
+
+
+def _gather_and_write(store: ObjectStore, key: str, window: Block, rows: Int32) -> PartitionInfo:
+    return write_partition(store, key, take_training(window, rows))

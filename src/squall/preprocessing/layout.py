@@ -161,7 +161,10 @@ def _nonzero(matrix: Float32) -> _Part:
 
 def _stored(column: Column) -> _Part:
     assert isinstance(column, SparseColumn)
-    values = None if column.values is None else column.values.astype(np.float32)
+    values = column.values
+    if values is not None:
+        # Ones need not be stored, and hashed or one-hot data is nothing else.
+        values = None if (values == 1).all() else values.astype(np.float32, copy=False)
     return _Part(column.indptr, column.indices, values, column.width)
 
 
