@@ -156,3 +156,23 @@ def test_doctor_says_what_is_broken(cli: Run, tmp_path: Path) -> None:
 
 def test_version(cli: Run) -> None:
     assert cli("--version")[:2] == (0, f"squall {squall.__version__}\n")
+
+
+def test_status_shows_a_job_from_another_terminal(cli: Run, small: Path) -> None:
+    _, out, _ = cli(
+        "train", "logistic", small, "--label", "income-per-year", "--workers", "2", "--epochs", "3"
+    )
+    job = out.split("job ")[1].split()[0]
+    code, out, err = cli("status", job)
+    assert (code, err) == (0, "")
+    for word in (f"job {job}: finished, ended by: epochs", "3 of 3 epochs", "cold start", "compute",
+                 "peak memory", "returned", "total"):  # fmt: skip
+        assert word in out, word
+
+
+def test_status_of_a_job_that_is_not_there(cli: Run, small: Path) -> None:
+    _, out, _ = cli("train", "logistic", small, "--label", "income-per-year", "--epochs", "1")
+    job = out.split("job ")[1].split()[0]
+    code, _, err = cli("status", job[:-1])
+    assert code == 1
+    assert f'did you mean "{job}"' in err

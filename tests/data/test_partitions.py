@@ -91,7 +91,7 @@ def test_a_truncated_and_a_missing_object_are_named(store):
 
 
 def test_an_unknown_format_version_is_refused():
-    data = bytes(encode(csr_block(3))).replace(b'format_version\\":1', b'format_version\\":9')
+    data = bytes(encode(csr_block(3))).replace(b'format_version\\":2', b'format_version\\":9')
     with pytest.raises(CorruptError, match="format version is 9"):
         decode(memoryview(data), "x")
 

@@ -138,6 +138,17 @@ def predict(
 
 
 @app.command()
+def status(
+    job: Annotated[str, typer.Argument(help="Name of a job, as `squall train` shows it.")],
+    storage: Storage = None,
+) -> None:
+    """Show a job that runs or has run: epochs, workers, where the time went, and the bill."""
+    from squall.cli.status import run_status
+
+    run_status(job, storage)
+
+
+@app.command()
 def doctor(storage: Storage = None) -> None:
     """Check the installation and this machine, and say how to mend what is missing."""
     from squall.cli.doctor import run_doctor

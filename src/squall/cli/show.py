@@ -31,19 +31,19 @@ def follow(job: Job[Any], heading: str) -> Any:
     """Wait for a job, showing each epoch as it ends; returns the fitted model."""
     if not console.is_terminal:
         model = job.wait()
-        console.print(_epochs(heading, job.history), soft_wrap=True)
+        console.print(_epochs(heading, job), soft_wrap=True)
         return model
     with Live(console=console, refresh_per_second=10, transient=False) as live:
         while not job.done():
             try:
                 job.wait(_REFRESH_S)
             except TimeoutError:
-                live.update(Group(_epochs(heading, job.history), Text(progress_line(job.status()), "dim")))
+                live.update(Group(_epochs(heading, job), Text(progress_line(job.status()), "dim")))
             except KeyboardInterrupt:
                 live.update(Text("stopping, the model is kept; Ctrl-C again to end at once", "yellow"))
                 job.stop("interrupted")
         model = job.wait()
-        live.update(_epochs(heading, job.history))
+        live.update(_epochs(heading, job))
     return model
 
 
@@ -51,7 +51,9 @@ def _plain_table() -> Table:
     return Table(box=None, show_header=False, pad_edge=False)
 
 
-def _epochs(heading: str, history: Sequence[HistoryRecord]) -> Group:
+def _epochs(heading: str, job: Job[Any]) -> Group:
+    history = job.history
+    launched_s = min((a.started_s for a in job.status().attempts), default=0.0)
     table = Table(box=None, pad_edge=False)
     for name in ("epoch", "loss", "held-out loss", "rows/s", "workers", "time", "cost"):
         table.add_column(name, justify="right", header_style="dim")
@@ -60,7 +62,7 @@ def _epochs(heading: str, history: Sequence[HistoryRecord]) -> Group:
             str(record.epoch),
             f"{record.loss:.4f}",
             "" if record.validation_loss is None else f"{record.validation_loss:.4f}",
-            format_count(_rate(history, number)),
+            format_count(_rate(history, number, launched_s)),
             str(record.workers),
             format_duration(record.time_s),
             format_money(record.cost_usd),
@@ -68,12 +70,13 @@ def _epochs(heading: str, history: Sequence[HistoryRecord]) -> Group:
     return Group(Text(heading, "bold"), table)
 
 
-def _rate(history: Sequence[HistoryRecord], number: int) -> float:
+def _rate(history: Sequence[HistoryRecord], number: int, launched_s: float) -> float:
     """Rows/s over the last few epochs: one epoch may be shorter than the news of it takes."""
     since = max(0, number - 4)
-    began = history[since - 1].time_s if since else 0.0
-    rows = sum(record.rows for record in history[since : number + 1])
-    return rows / max(history[number].time_s - began, 1e-9)
+    if not number:
+        return history[0].rows / max(history[0].time_s - launched_s, 1e-9)
+    rows = sum(record.rows for record in history[since + 1 : number + 1])
+    return rows / max(history[number].time_s - history[since].time_s, 1e-9)
 
 
 def print_metrics(title: str, metrics: dict[str, str]) -> None:

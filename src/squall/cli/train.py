@@ -61,6 +61,7 @@ def train_logistic(options: TrainOptions) -> None:
     train, test = data.split(test=options.test, random_state=options.seed) if options.test else (data, None)
     pipeline = _pipeline(data, model, options.n_features)
     job = squall.submit(pipeline, train, validation=test, run=run)
+    console.print(f"job {job.id} (squall status {job.id} shows it from another terminal)", style="dim")
     workers = run.resolve_workers(train.n_rows)
     fitted = follow(job, f"logistic regression on {workers} local function{'s' if workers > 1 else ''}")
     saved = squall.save(fitted, options.out)

@@ -97,6 +97,11 @@ class ObjectStore:
     def __repr__(self) -> str:
         return f"ObjectStore({self.url!r})"
 
+    @property
+    def folder(self) -> Path | None:
+        """The local folder; None for a remote store."""
+        return self._folder
+
     # ------------------------------------------------------------------------------- writing
 
     def put(self, key: str, data: bytes | memoryview) -> None:

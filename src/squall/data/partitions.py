@@ -34,7 +34,7 @@ from squall.records import (
     SparseColumn,
 )
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 SUFFIX = ".safetensors"
 
 _DTYPES = {"I64": np.int64, "F64": np.float64, "I32": np.int32, "F32": np.float32, "U8": np.uint8}

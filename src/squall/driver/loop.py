@@ -21,6 +21,7 @@ from squall.data.objects import ObjectStore, default_storage
 from squall.driver import events
 from squall.driver.ledger import Ledger, load_prices
 from squall.driver.machine import JobMachine, Limits
+from squall.driver.record import JobRecord, Recorder
 from squall.driver.session import Arrived, Session, open_session, warm_up
 from squall.driver.spec import JobResult, JobSpec, Prepared, StoppedError
 from squall.log import get_logger
@@ -48,6 +49,7 @@ class JobLoop:
         self.id = uuid.uuid4().hex[:12]
         self._inbox: queue.SimpleQueue[events.Event | Arrived | BaseException] = queue.SimpleQueue()
         self._began = time.monotonic()
+        self._ended_s: float | None = None
         self._stop_reason = ""
         self._reports_from: Counter[tuple[int, int]] = Counter()
         self._ends: list[events.Ended] = []
@@ -98,7 +100,8 @@ class JobLoop:
         return {**running, **self._logs}
 
     def _now(self) -> float:
-        return time.monotonic() - self._began
+        """Seconds since the job began, until it ended."""
+        return time.monotonic() - self._began if self._ended_s is None else self._ended_s
 
     # --------------------------------------------------------------------------- the job's life
 
@@ -110,18 +113,22 @@ class JobLoop:
         SquallError
             If the job failed, or was stopped before there was a model.
         """
+        storage = self.spec.run.storage
+        objects = ObjectStore(default_storage() if storage is None else storage)
+        recorder = Recorder(objects)
         try:
             with ExitStack() as resources:
-                return self._run(resources)
+                return self._run(objects, recorder, resources)
         except BaseException as error:
             with self._lock:
                 self._machine.abandon(error)
             raise
+        finally:
+            recorder.write(self._record())
+            recorder.forget_old()
 
-    def _run(self, resources: ExitStack) -> JobResult:
-        storage = self.spec.run.storage
+    def _run(self, objects: ObjectStore, recorder: Recorder, resources: ExitStack) -> JobResult:
         warm = warm_up(self.spec.run, resources)
-        objects = ObjectStore(default_storage() if storage is None else storage)
         folder = f"jobs/{self.id}"
         resources.callback(objects.delete_prefix, folder)
         prepared = self.spec.prepare(objects, folder, self._check_stopped)
@@ -130,7 +137,7 @@ class JobLoop:
         self._check_stopped()
         session = open_session(self.id, self.spec, prepared, objects, warm, self._inbox.put, resources)
         resources.callback(self._end_invocations)
-        weights = self._drive(session)
+        weights = self._drive(session, recorder)
         self._machine.ledger.objects(objects.gets - read, objects.puts - written)  # to evaluate
         return self._result(prepared, weights)
 
@@ -143,7 +150,7 @@ class JobLoop:
 
     # --------------------------------------------------------------------------------- the loop
 
-    def _drive(self, session: Session) -> Float32:
+    def _drive(self, session: Session, recorder: Recorder) -> Float32:
         machine = self._machine
         self._inbox.put(events.Start())
         ticked = self._now()
@@ -152,6 +159,8 @@ class JobLoop:
             if self._now() - ticked > TICK_S:  # also when reports never cease to arrive
                 ticked = self._now()
                 arrived.append(events.Tick())
+                if recorder.due:
+                    recorder.write(self._record())
             for event in arrived:
                 for command in self._handle(event):
                     _log.debug("job %s: %s: %s", self.id, type(event).__name__, command)
@@ -243,8 +252,25 @@ class JobLoop:
 
     # ----------------------------------------------------------------------------------- the end
 
+    def _record(self) -> JobRecord:
+        with self._lock:
+            now, machine = self._now(), self._machine
+            status = machine.status(now)
+            return JobRecord(
+                id=self.id,
+                state=status.state,
+                reason=status.reason,
+                epochs=status.epochs,
+                rows=status.rows,
+                time_s=now,
+                written_at=time.time(),
+                bill=machine.ledger.bill(now),
+                history=list(machine.history),
+                attempts=status.attempts,
+            )
+
     def _result(self, prepared: Prepared, weights: Float32) -> JobResult:
-        now = self._now()
+        now = self._ended_s = self._now()
         return JobResult(
             weights=weights,
             prepared=prepared,

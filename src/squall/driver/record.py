@@ -1,0 +1,105 @@
+"""What a job leaves on record: a small JSON object in the object store, for other terminals.
+
+It is written at most once a second while the job runs, and once more at its end; it decides
+nothing (a job's log for resuming is another thing).
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import msgspec
+
+from squall.config import did_you_mean
+from squall.data.objects import ObjectStore
+from squall.errors import CorruptError, SquallError, StoreError
+from squall.log import get_logger
+from squall.records import AttemptRecord, Bill, HistoryRecord
+
+INTERVAL_S = 1.0
+_FOLDER = "runs"
+_KEPT = 100
+
+_log = get_logger(__name__)
+
+
+class JobRecord(msgspec.Struct, frozen=True):
+    """A job as other processes may see it; ``written_at`` is seconds since 1970."""
+
+    id: str
+    state: str
+    reason: str
+    epochs: int
+    rows: int
+    time_s: float
+    written_at: float
+    bill: Bill
+    history: list[HistoryRecord]
+    attempts: list[AttemptRecord]
+    format_version: int = 1
+
+
+class Recorder:
+    """Writes a job's record, now and then.
+
+    Parameters
+    ----------
+    objects : ObjectStore
+        Where.
+    """
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
+        self._written = time.monotonic()
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time for the next."""
+        return time.monotonic() - self._written > INTERVAL_S
+
+    def write(self, record: JobRecord) -> None:
+        """Write it; a failure is logged, for the job itself does not depend on it."""
+        self._written = time.monotonic()
+        try:
+            self._objects.put(f"{_FOLDER}/{record.id}.json", msgspec.json.encode(record))
+        except StoreError as error:
+            _log.warning("the record of job %s was not written: %s", record.id, error)
+
+    def forget_old(self) -> None:
+        """In a local folder, keep the records of the last 100 jobs only."""
+        folder = self._objects.folder
+        if folder is None:
+            return
+        records = sorted((folder / _FOLDER).glob("*.json"), key=_age)
+        for path in records[:-_KEPT]:
+            path.unlink(missing_ok=True)
+
+
+def _age(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:  # another process was quicker
+        return 0.0
+
+
+def read_record(objects: ObjectStore, job: str) -> JobRecord:
+    """The newest record of a job.
+
+    Raises
+    ------
+    SquallError
+        If there is none, or it cannot be read.
+    """
+    key = f"{_FOLDER}/{job}.json"
+    if not objects.exists(key):
+        known = [k.removeprefix(f"{_FOLDER}/").removesuffix(".json") for k in objects.keys(_FOLDER)]
+        raise SquallError(
+            f"there is no record of a job {job!r}{did_you_mean(job, known)}",
+            where=objects.url,
+            fix="check the name, or give the job's --storage",
+        )
+    try:
+        return msgspec.json.decode(objects.get(key), type=JobRecord)
+    except msgspec.MsgspecError as error:
+        raise CorruptError(f"the record cannot be read: {error}", where=f"{objects.url}/{key}") from error
