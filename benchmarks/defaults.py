@@ -1,0 +1,89 @@
+"""How good are the defaults?  Held-out loss with "auto" beside the best of a grid, same epochs.
+
+python benchmarks/defaults.py --sets census,digits,clicks-1e5
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import squall
+from squall.testing.clicks import clicks
+
+CENSUS = Path(__file__).parents[1] / "examples" / "data" / "adult.csv.gz"
+RATES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+SIZES = (16, 64, 256, 1024)
+
+
+def census() -> tuple[squall.Dataset, squall.Dataset]:
+    return squall.read_csv(CENSUS, label="income-per-year").split(test=0.2, random_state=0)
+
+
+def digits() -> tuple[squall.Dataset, squall.Dataset]:
+    from sklearn.datasets import load_digits
+
+    X, y = load_digits(return_X_y=True)
+    return squall.from_arrays(X, y == 8).split(test=0.3, random_state=0)
+
+
+def clicks_of(rows: int) -> Callable[[], tuple[squall.Dataset, squall.Dataset]]:
+    return lambda: clicks(rows + 100_000, seed=1).split(test=100_000, random_state=0)
+
+
+SETS: dict[str, Callable[[], tuple[squall.Dataset, squall.Dataset]]] = {
+    "census": census,
+    "digits": digits,
+    "clicks-1e5": clicks_of(100_000),
+    "clicks-1e6": clicks_of(1_000_000),
+    "clicks-1e7": clicks_of(10_000_000),
+}
+
+
+def loss(train: squall.Dataset, test: squall.Dataset, **settings: Any) -> float:
+    steps: list[Any] = []
+    if any(c.kind == "categorical" for c in train.columns):
+        steps = [squall.MinMaxScaler(), squall.FeatureHasher()]
+    model = squall.make_pipeline(*steps, squall.LogisticRegression(**settings))
+    try:
+        model.fit(train, validation=test, run=squall.Run(workers=1))
+    except squall.SquallError:
+        return float("inf")  # it diverged
+    return float(model.history_[-1].validation_loss)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sets", default="census,digits,clicks-1e5")
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--repeat", type=int, default=3, help="seeds; the mean is shown")
+    parser.add_argument("--optimizer", default="adagrad")
+    options = parser.parse_args()
+    print("| set | auto | best of the grid | at (rate, minibatch) | auto / best |")
+    print("|---|---|---|---|---|")
+    for name in options.sets.split(","):
+        train, test = SETS[name]()
+
+        def mean(settings: dict[str, Any], train: Any = train, test: Any = test) -> float:
+            common = {"epochs": options.epochs, "optimizer": options.optimizer}
+            seeds = range(options.repeat)
+            return float(np.mean([loss(train, test, random_state=s, **common, **settings) for s in seeds]))
+
+        auto = mean({})
+        grid = {
+            (rate, size): mean({"learning_rate": rate, "batch_size": size})
+            for rate, size in itertools.product(RATES, SIZES)
+        }
+        best = min(grid, key=lambda key: grid[key])
+        print(f"| {name} | {auto:.4f} | {grid[best]:.4f} | {best} | {auto / grid[best]:.3f} |", flush=True)
+        for size in SIZES:
+            print("    ", size, " ".join(f"{grid[rate, size]:.4f}" for rate in RATES))
+
+
+if __name__ == "__main__":
+    main()
