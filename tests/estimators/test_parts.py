@@ -5,49 +5,13 @@ from __future__ import annotations
 import io
 import sys
 
-import numpy as np
 import pandas as pd
 import pytest
 
 import squall
-from squall.estimators.auto import RowNorms
 from squall.estimators.columns import aligned
 from squall.estimators.progress import final_line, progress_line, wait_showing_progress
-from squall.records import CsrBlock, DenseBlock, JobStatus
-
-ROWS = np.array([[3.0, 0.0], [0.0, -4.0]], np.float32)
-LABELS = np.zeros(2, np.float32)
-INDPTR, INDICES = np.array([0, 1, 2]), np.array([0, 1], np.int32)
-
-
-@pytest.mark.parametrize(
-    "block",
-    [
-        DenseBlock(ROWS, LABELS, None),
-        CsrBlock(INDPTR, INDICES, np.array([3, -4], np.float32), LABELS, None, 2),
-    ],
-    ids=["dense", "csr"],
-)
-def test_the_learning_rate_follows_from_the_size_of_the_rows(block):
-    norms = RowNorms()
-    norms.add(block)
-    norms.add(block)
-    assert norms.learning_rate("sgd") == pytest.approx(2 / 12.5)  # mean ‖x‖² = (9 + 16) / 2
-    assert norms.learning_rate("adagrad") == 1.0  # 10 / 3.5, but never above 1
-
-
-def test_implicit_ones_count_as_ones():
-    norms = RowNorms()
-    norms.add(CsrBlock(np.array([0, 20]), np.zeros(20, np.int32), None, LABELS[:1], None, 2))
-    assert norms.learning_rate("adagrad") == pytest.approx(0.5)
-    assert norms.learning_rate("sgd") == pytest.approx(0.1)
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
-def test_rows_of_zeros_have_a_learning_rate_too(optimizer):
-    norms = RowNorms()
-    norms.add(DenseBlock(0 * ROWS, LABELS, None))
-    assert norms.learning_rate(optimizer) == 1.0
+from squall.records import JobStatus
 
 
 def test_data_with_the_columns_of_fit_is_not_touched():

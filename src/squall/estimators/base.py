@@ -138,6 +138,7 @@ class BaseModel(BaseEstimator):  # type: ignore[misc]
         return Recipe(
             model=self._math,
             optimizer=self.optimizer,
+            epochs=int(self.epochs),
             learning_rate=None if is_auto(self.learning_rate) else float(self.learning_rate),
             batch_size=None if is_auto(self.batch_size) else int(self.batch_size),
             l1=float(self.l1),

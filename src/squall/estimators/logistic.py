@@ -29,7 +29,7 @@ class LogisticRegression(ClassifierMixin, BaseModel):  # type: ignore[misc]
     batch_size : int or "auto", default "auto"
         Rows of a minibatch.
     learning_rate : float or "auto", default "auto"
-        ``"auto"`` follows from the size of the rows.
+        ``"auto"`` tries seven rates on a sample; see :mod:`squall.estimators.auto`.
     optimizer : "adagrad" or "sgd", default "adagrad"
         AdaGrad (Duchi, Hazan & Singer 2011) or plain stochastic gradient descent.
     l1, l2 : float, default 0.0

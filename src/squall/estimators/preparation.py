@@ -14,11 +14,20 @@ from squall.data.partitions import read_training
 from squall.data.training import manifest_key, write_training
 from squall.driver.spec import Prepared
 from squall.errors import DataError, SettingError
-from squall.estimators.auto import BATCH_SIZE, RowNorms
+from squall.estimators.auto import choose_batch_size, choose_learning_rate
 from squall.estimators.columns import aligned, as_dataset
 from squall.estimators.transformers import BaseTransformer
 from squall.preprocessing.layout import FeatureLayout
-from squall.records import Block, ColumnSpec, Float32, HeldOut, Int64, OptimizerSpec, RawBlock
+from squall.records import (
+    Block,
+    ColumnSpec,
+    Float32,
+    HeldOut,
+    Int64,
+    OptimizerSpec,
+    RawBlock,
+    TrainingManifest,
+)
 
 
 @dataclass(frozen=True)
@@ -27,6 +36,7 @@ class Recipe:
 
     model: Callable[[int], Any]
     optimizer: str
+    epochs: int
     learning_rate: float | None
     batch_size: int | None
     l1: float
@@ -61,37 +71,42 @@ class Preparation:
             check()
         self.columns = list(data.columns)
         layout = FeatureLayout.of(self.columns)
-        norms = RowNorms()
         training = f"{prefix}/train"
-        rows = _encoded(data.blocks(), layout, self.classes, norms, check)
-        write_training(rows, objects, training, self._seed)
+        rows = _encoded(data.blocks(), layout, self.classes, check)
+        manifest = write_training(rows, objects, training, self._seed)
         self._objects, self._model = objects, recipe.model(layout.n_features)
         if held_out is not None:
             codes = _codes(held_out, self.classes)
             blocks = _relabelled(aligned(held_out, self.columns).blocks(), codes)
-            rows = _encoded(blocks, layout, None, None, check)
+            rows = _encoded(blocks, layout, None, check)
             self._validation = write_training(rows, objects, f"{prefix}/validation", self._seed)
         return Prepared(
             training=manifest_key(training),
             model=self._model,
-            optimizer=self._optimizer(norms),
+            optimizer=self._optimizer(manifest),
             batch_size=self._batch_size(data.n_rows),
         )
 
-    def _optimizer(self, norms: RowNorms) -> OptimizerSpec:
-        recipe = self._recipe
-        rate = recipe.learning_rate
-        return OptimizerSpec(
-            name=recipe.optimizer,  # type: ignore[arg-type]  # checked by the estimator
-            learning_rate=norms.learning_rate(recipe.optimizer) if rate is None else rate,
-            l1=recipe.l1,
-            l2=recipe.l2,
-        )
+    def _optimizer(self, manifest: TrainingManifest) -> OptimizerSpec:
+        recipe, rate = self._recipe, self._recipe.learning_rate
+        if rate is None:
+            rate = choose_learning_rate(
+                self._model,
+                read_training(self._objects, manifest.partitions[0]),
+                recipe.optimizer,
+                l1=recipe.l1,
+                l2=recipe.l2,
+                batch_size=self._batch_size(manifest.rows),
+                epochs=recipe.epochs,
+                seed=self._seed,
+            )
+        return OptimizerSpec(recipe.optimizer, rate, recipe.l1, recipe.l2)  # type: ignore[arg-type]
 
     def _batch_size(self, n_rows: int) -> int:
         """As asked, but no more than a worker has: a step is divided by it."""
         largest = max(1, -(-n_rows // self._n_workers))
-        return min(BATCH_SIZE if self._recipe.batch_size is None else self._recipe.batch_size, largest)
+        asked = self._recipe.batch_size
+        return min(choose_batch_size(n_rows) if asked is None else asked, largest)
 
     def evaluate(self, weights: Float32) -> HeldOut:
         """Held-out quality at these weights, partition by partition."""
@@ -171,7 +186,6 @@ def _encoded(
     blocks: Iterator[RawBlock],
     layout: FeatureLayout,
     classes: np.ndarray[Any, Any] | None,
-    norms: RowNorms | None,
     check: Callable[[], None],
 ) -> Iterator[Block]:
     """Rows in the feature space; with ``classes``, both must turn up."""
@@ -179,8 +193,6 @@ def _encoded(
     for raw in blocks:
         check()
         block = layout.encode(raw)
-        if norms is not None:
-            norms.add(block)
         if classes is not None and len(seen) < len(classes) and raw.labels is not None:
             seen.update(np.unique(raw.labels).tolist())
         yield block

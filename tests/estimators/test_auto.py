@@ -1,0 +1,77 @@
+"""The learning rate that "auto" finds on a sample."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from squall.estimators.auto import SAMPLE_ROWS, choose_batch_size, choose_learning_rate
+from squall.models.logistic import LogisticModel
+from squall.records import Block, CsrBlock, DenseBlock
+from squall.testing.clicks import FIELDS, N_FEATURES, ClickSource
+
+RATES = {0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0}
+
+
+def choose(block: Block, name: str = "adagrad", **more: float) -> float:
+    settings = {"l1": 0.0, "l2": 0.0, "batch_size": 16, "epochs": 5, "seed": 0} | more
+    return choose_learning_rate(LogisticModel(block.n_features), block, name, **settings)
+
+
+def planted(n: int = 2000, scale: float = 1.0) -> DenseBlock:
+    draw = np.random.default_rng(0)
+    X = draw.normal(size=(n, 5)) * scale
+    labels = draw.random(n) < 1 / (1 + np.exp(-(X @ draw.normal(size=5)) / scale))
+    return DenseBlock(X.astype(np.float32), labels.astype(np.float32), None)
+
+
+def rare(n: int = 2000) -> CsrBlock:
+    """Rows of features that occur once: nothing in them helps with other rows."""
+    draw = np.random.default_rng(0)
+    labels = (draw.random(n) < 0.5).astype(np.float32)
+    indices = np.arange(n * 20, dtype=np.int32)
+    return CsrBlock(np.arange(n + 1, dtype=np.int64) * 20, indices, None, labels, None, n * 20)
+
+
+def test_it_is_one_of_the_rates_tried_and_the_same_every_time() -> None:
+    assert choose(planted()) in RATES
+    assert choose(planted()) == choose(planted())
+
+
+def test_weights_that_must_grow_get_a_larger_rate_than_small_ones() -> None:
+    assert choose(planted(scale=0.01)) > choose(planted(scale=30.0))
+
+
+def test_data_of_heavy_tails_gets_a_small_rate() -> None:
+    rows = ClickSource(SAMPLE_ROWS, seed=0).make(0)
+    indptr = np.arange(SAMPLE_ROWS + 1, dtype=np.int64) * FIELDS
+    block = CsrBlock(indptr, rows.indices.reshape(-1), None, rows.labels.astype(np.float32), None, N_FEATURES)
+    assert choose(block, batch_size=64) < 0.3
+
+
+@pytest.mark.parametrize("name", ["sgd", "adagrad"])
+@pytest.mark.parametrize("penalty", [0.0, 1e-3])
+def test_every_optimizer_and_penalty_has_a_rate(name: str, penalty: float) -> None:
+    rate = choose(planted(), name, l1=penalty, l2=penalty)
+    assert 0 < rate < 100
+
+
+def test_the_rate_of_sgd_follows_the_size_of_the_rows() -> None:
+    ratio = choose(planted(), "sgd") / choose(planted(scale=100.0), "sgd")
+    assert ratio == pytest.approx(1e4, rel=0.01)
+
+
+@pytest.mark.parametrize("block", [planted(10), rare(10)])
+def test_a_handful_of_rows_gets_the_middle_of_the_range(block: Block) -> None:
+    assert choose(block) == 0.1
+
+
+def test_rows_of_zeros_have_a_rate_too() -> None:
+    zeros = DenseBlock(np.zeros((100, 3), np.float32), (np.arange(100) % 2).astype(np.float32), None)
+    assert choose(zeros, "sgd") > 0
+    assert choose(zeros) in RATES
+
+
+@pytest.mark.parametrize(("rows", "size"), [(10, 8), (300, 8), (1280, 20), (4096, 64), (10**8, 64)])
+def test_small_data_gets_small_minibatches(rows: int, size: int) -> None:
+    assert choose_batch_size(rows) == size
