@@ -32,6 +32,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/installed: pyproject.toml $(NATIVE) | $(VENV)/bin/python
+	@echo "installing into $(VENV) and building the C++ kernels: a minute or two"
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
 	touch $@
 

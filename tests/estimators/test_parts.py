@@ -67,10 +67,20 @@ class Terminal(io.StringIO):
 
 
 def test_on_a_terminal_one_line_is_rewritten_and_ends(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(sys, "stderr", Terminal())
     assert wait_showing_progress(FakeJob()) == "model"
-    lines = sys.stderr.getvalue().split("\r\x1b[K")
-    assert lines == ["", progress_line(STATUS), progress_line(STATUS), final_line(STATUS) + "\n"]
+    shown = sys.stderr.getvalue()
+    lines = [line.rstrip() for line in shown.split("\r")]
+    assert lines == ["", progress_line(STATUS), progress_line(STATUS), final_line(STATUS)]
+    assert shown.count("\n") == 1
+
+
+def test_the_line_never_wraps(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    wait_showing_progress(FakeJob())
+    assert {len(line.rstrip("\n")) for line in sys.stderr.getvalue().split("\r")[1:]} == {39}
 
 
 @pytest.mark.parametrize("stderr", [io.StringIO(), None])

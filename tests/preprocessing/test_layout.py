@@ -122,7 +122,7 @@ def test_without_labels_and_weights():
 )
 def test_a_missing_value_is_refused_by_name(column, spec, where):
     layout = FeatureLayout.of([Spec("b", "int64"), spec])
-    with pytest.raises(DataError, match=rf"^{where}: a block of 2 rows holds 1 missing value\(s\) \(NaN\)"):
+    with pytest.raises(DataError, match=rf"^{where}: 1 missing value\(s\) \(NaN\) in the first 2 rows"):
         layout.encode(block(b=np.array([1, 2]), age=column))
 
 

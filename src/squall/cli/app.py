@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+import squall
 from squall import __version__
 from squall.errors import SquallError
 
@@ -156,8 +159,17 @@ def doctor(storage: Storage = None) -> None:
     raise typer.Exit(run_doctor(storage))
 
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, also when the model was kept: a script can tell."""
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    sys.stderr.write(f"warning: {message}\n")
+
+
 def run() -> None:
     """Run the command line; Squall's own errors become one clear message and exit code 1."""
+    warnings.showwarning = _show_warning
     try:
         app()
     except SquallError as error:
@@ -165,6 +177,12 @@ def run() -> None:
 
         print_error(error)
         sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         sys.stderr.close()
         sys.exit(0)
+    finally:
+        # What is warm ends now, and a Ctrl-C that comes late does not break into that.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        squall.shutdown()

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 import squall
 from squall.cli.show import console
 from squall.data.dataset import Dataset
-from squall.errors import SquallError
+from squall.errors import DataError, SquallError
 
 
 def run_predict(
@@ -20,13 +20,8 @@ def run_predict(
     """Write one line a row: the label, and the probability of the second class."""
     model = squall.load(model_path)
     columns = (model.steps[0][1] if isinstance(model, squall.Pipeline) else model).columns_in_
-    data = squall.read_csv(
-        data_path,
-        header=header,
-        delimiter=delimiter.replace("\\t", "\t"),
-        categorical=tuple(c.name for c in columns if c.kind == "categorical"),
-        storage=storage,
-    )
+    text = [c.name for c in columns if c.kind == "categorical"]
+    data = _read(data_path, text, header=header, delimiter=delimiter.replace("\\t", "\t"), storage=storage)
     if out is None:
         _write(sys.stdout, model, data)
         return
@@ -45,6 +40,17 @@ def run_predict(
     finally:
         partial.unlink(missing_ok=True)
     console.print(f"{data.n_rows:,} predictions written to {target}", markup=False)
+
+
+def _read(path: Path, text: list[str], **settings: Any) -> Dataset:
+    """The file, with the columns that were text in training read as text."""
+    try:
+        return squall.read_csv(path, categorical=text, **settings)
+    except DataError as error:
+        if not error.what.startswith("categorical:"):
+            raise
+        # One of them is not there; the model says so better, and names what is like it.
+        return squall.read_csv(path, **settings)
 
 
 def _write(file: TextIO, model: Any, data: Dataset) -> None:

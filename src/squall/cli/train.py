@@ -57,7 +57,7 @@ def train_logistic(options: TrainOptions) -> None:
         categorical=options.categorical,
         storage=options.storage,
     )
-    console.print(f"{options.data}: {data.n_rows:,} rows, {len(data.columns)} columns and the label\n")
+    _print_columns(options.data, data)
     train, test = data.split(test=options.test, random_state=options.seed) if options.test else (data, None)
     pipeline = _pipeline(data, model, options.n_features)
     job = squall.submit(pipeline, train, validation=test, run=run)
@@ -73,6 +73,19 @@ def train_logistic(options: TrainOptions) -> None:
     if fitted.stopped_ != "epochs":
         console.print(f"\ntraining ended early by: {fitted.stopped_}")
     console.print(f"\nsaved to {saved}", markup=False)
+    if fitted.stopped_ == "interrupted":
+        raise KeyboardInterrupt
+
+
+def _print_columns(path: Path, data: Dataset) -> None:
+    text = [c.name for c in data.columns if c.kind == "categorical"]
+    numbers = len(data.columns) - len(text)
+    listed = f" ({', '.join(text[:12])}{' …' if len(text) > 12 else ''})" if text else ""
+    console.print(
+        f"{path}: {data.n_rows:,} rows; {numbers} numeric and {len(text)} text columns{listed}\n",
+        markup=False,
+        soft_wrap=True,
+    )
 
 
 def _settings(options: TrainOptions) -> tuple[squall.Run, squall.LogisticRegression]:

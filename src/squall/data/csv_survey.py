@@ -79,6 +79,10 @@ class Survey:
 
     def _no_column(self, setting: str, name: str) -> DataError:
         hint = column_hint(name, self.names)
+        if len(self.names) == 1:  # the line was not cut at all: probably it is cut elsewhere
+            other = max("\t;|", key=self.names[0].count)
+            if other in self.names[0]:
+                hint = f"the file looks separated by {other!r}: give delimiter={other!r}"
         if setting == "label":
             hint += " (leave `label` out to read rows without labels)"
         return DataError(f"{setting}: there is no column {name!r}", where=self._path, fix=hint)

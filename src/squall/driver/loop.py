@@ -146,7 +146,7 @@ class JobLoop:
         self._handle(events.Tick())
         reason = self._stop_reason or self._machine.reason
         if reason:
-            raise StoppedError(f"the job was stopped before training began ({reason})")
+            raise StoppedError(f"the job was stopped before training began ({reason})", fix=_more(reason))
 
     # --------------------------------------------------------------------------------- the loop
 
@@ -168,7 +168,10 @@ class JobLoop:
         if machine.error is not None:
             raise machine.error
         if not machine.trained_rows:
-            raise StoppedError(f"the job was stopped before any row was trained on ({machine.reason})")
+            raise StoppedError(
+                f"the job was stopped before any row was trained on ({machine.reason})",
+                fix=_more(machine.reason),
+            )
         if self.spec.patience is not None and self._best is not None:
             return self._best
         return session.store.tables.pull(session.task.table)
@@ -280,6 +283,11 @@ class JobLoop:
             status=self._machine.status(now),
             logs=dict(self._logs),
         )
+
+
+def _more(reason: str) -> str | None:
+    """What to do about a limit that left no time to train."""
+    return f"allow a larger {reason}: starting alone takes some" if reason in ("deadline", "budget") else None
 
 
 def _reports_sent(end: events.Ended) -> int:

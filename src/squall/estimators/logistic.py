@@ -128,7 +128,15 @@ class LogisticRegression(ClassifierMixin, BaseModel):  # type: ignore[misc]
         data = as_dataset(X, y, sample_weight)
         if data.classes is None:
             raise DataError("rows without labels cannot be scored", fix="give y, or data with labels")
-        predicted, truth, weights = self.predict(data), *labels_of(data)
+        truth, weights = labels_of(data)
+        if not np.isin(data.classes, self.classes_).any():
+            raise DataError(
+                f"none of its labels ({', '.join(map(repr, np.asarray(data.classes)[:3].tolist()))}) is one "
+                f"that the model knows ({', '.join(map(repr, self.classes_.tolist()))})",
+                where="the data to score",
+                fix="give data labelled as the training data was",
+            )
+        predicted = self.predict(data)
         return float(np.average(predicted == truth, weights=weights))
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from squall.driver.job import Job
 from squall.records import JobStatus
@@ -35,6 +36,8 @@ def final_line(status: JobStatus) -> str:
 
 
 def _someone_looks() -> bool:
+    if "ipykernel" in sys.modules:  # a notebook shows a line that is rewritten, too
+        return True
     return sys.stderr is not None and sys.stderr.isatty()
 
 
@@ -57,6 +60,8 @@ def wait_showing_progress(job: Job[T]) -> T:
         sys.stderr.write("\n")
 
 
-def _rewrite(line: str) -> Any:
-    sys.stderr.write(f"\r\x1b[K{line}")
+def _rewrite(line: str) -> None:
+    # A line that wraps could not be rewritten; spaces blot out what was there, also in a notebook.
+    width = shutil.get_terminal_size().columns - 1
+    sys.stderr.write("\r" + line[:width].ljust(width))
     sys.stderr.flush()

@@ -136,7 +136,9 @@ def _check_finite(spec: ColumnSpec, column: Column, n_rows: int) -> None:
         feature = column.indices[bad[0]] if isinstance(column, SparseColumn) else bad[0] % spec.width
         where += f", feature {int(feature)}"
     raise DataError(
-        f"a block of {n_rows:,} rows holds {what}; a model needs finite float32 numbers", where=where, fix=fix
+        f"{what} in the first {n_rows:,} rows looked at; a model needs finite float32 numbers",
+        where=where,
+        fix=fix,
     )
 
 
