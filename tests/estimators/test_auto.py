@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import squall
 from squall.estimators.auto import SAMPLE_ROWS, choose_batch_size, choose_learning_rate
 from squall.models.logistic import LogisticModel
 from squall.records import Block, CsrBlock, DenseBlock
@@ -75,3 +76,10 @@ def test_rows_of_zeros_have_a_rate_too() -> None:
 @pytest.mark.parametrize(("rows", "size"), [(10, 8), (300, 8), (1280, 20), (4096, 64), (10**8, 64)])
 def test_small_data_gets_small_minibatches(rows: int, size: int) -> None:
     assert choose_batch_size(rows) == size
+
+
+def test_features_of_very_different_sizes_are_warned_of() -> None:
+    draw = np.random.default_rng(0)
+    X = np.column_stack([draw.normal(5000, 1000, 500), draw.random(500)])
+    with pytest.warns(UserWarning, match="MinMaxScaler"):
+        squall.LogisticRegression(epochs=1).fit(X, X[:, 1] > 0.5)

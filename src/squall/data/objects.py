@@ -231,6 +231,14 @@ class ObjectStore:
 
     def _connect(self, *, writing: bool) -> Any:
         # Late, because a process may not fork once obstore has been used in it.
+        global _used_by
+        if _used_by not in (None, os.getpid()):
+            raise StoreError(
+                "a forked process cannot use the object store that its parent has used: the calls would hang",
+                where=self.url,
+                fix='start processes by "spawn" or "forkserver", or read and train in the parent',
+            )
+        _used_by = os.getpid()
         with self._lock:
             if self._folder is not None and writing:
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -312,6 +320,7 @@ def _local(path: Path) -> tuple[str, Path]:
 
 
 _partials = itertools.count()
+_used_by: int | None = None  # the process whose threads obstore has started
 
 
 def _write_file(folder: Path, key: str, data: bytes | memoryview, *, replace: bool) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ from squall.preprocessing.layout import FeatureLayout
 from squall.records import (
     Block,
     ColumnSpec,
+    DenseBlock,
     Float32,
     HeldOut,
     Int64,
@@ -75,6 +77,7 @@ class Preparation:
         rows = _encoded(data.blocks(), layout, self.classes, check)
         manifest = write_training(rows, objects, training, self._seed)
         self._objects, self._model = objects, recipe.model(layout.n_features)
+        _warn_of_scales(read_training(objects, manifest.partitions[0]))
         if held_out is not None:
             codes = _codes(held_out, self.classes)
             blocks = _relabelled(aligned(held_out, self.columns).blocks(), codes)
@@ -160,6 +163,23 @@ def _two_classes(data: Dataset) -> np.ndarray[Any, Any]:
             where=f"label {data.label!r}" if data.label else "labels",
         )
     return classes
+
+
+_FAR_APART = 1_000.0
+
+
+def _warn_of_scales(sample: Block) -> None:
+    """Say so if dense features differ so much in size that no learning rate suits them all."""
+    if not isinstance(sample, DenseBlock):
+        return
+    largest = np.abs(sample.features).max(axis=0, initial=0.0)
+    used = largest[largest > 0]
+    if len(used) and used.max() > _FAR_APART * max(1.0, float(used.min())):
+        warnings.warn(
+            f"the features differ in size by up to {used.max() / used.min():,.0f} times, and minibatch "
+            "descent learns little from such data; scale them, for example with squall.MinMaxScaler()",
+            stacklevel=2,
+        )
 
 
 def _codes(data: Dataset, classes: np.ndarray[Any, Any]) -> Int64:
