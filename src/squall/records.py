@@ -211,11 +211,14 @@ class Stamp(msgspec.Struct, frozen=True):
     """Who sends an update: repeats are dropped and stale attempts refused by it.
 
     ``sequence`` rises through all attempts of a slot.  Slot −1 is the driver's.
+    ``minibatches`` is how many of the slot's minibatches are complete once this update is
+    applied: the slot's progress rises to it in the same step (0: it says nothing of that).
     """
 
     slot: int
     attempt: int
     sequence: int
+    minibatches: int = 0
 
 
 @dataclass(frozen=True, slots=True)

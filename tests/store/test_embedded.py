@@ -35,6 +35,10 @@ class TestTables(TablesContract):
     def register(self, second: EmbeddedStore, job: str) -> Callable[[int, int], None]:
         return lambda slot, attempt: second.control.register(job, slot, attempt, attempt) and None
 
+    @pytest.fixture
+    def progress(self, second: EmbeddedStore, job: str) -> Callable[[int], int]:
+        return lambda slot: int(second.control.progress(job, slot)[0])
+
 
 class TestBlobs(BlobsContract):
     @pytest.fixture

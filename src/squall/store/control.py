@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from squall.errors import StaleAttemptError, StoreError
-from squall.records import Registration, Report
+from squall.records import Int64, Registration, Report
 from squall.store.layout import Cells
 
 MAX_REPORTS = 100_000
@@ -104,6 +104,14 @@ class ControlCore:
         attempts[slot] = attempt
         return Registration(int(self._jobs[job].cells.progress[slot]), owner.state)
 
+    def progress(self, job: str, slot: int) -> int:
+        """Minibatches that a slot has fully applied."""
+        return int(progress_cell(self._job(job).cells, job, slot)[0])
+
+    def advance(self, job: str, slot: int, attempt: int, minibatches: int) -> None:
+        """Count; see :meth:`squall.protocols.Control.advance`."""
+        advance(self._job(job).cells, job, slot, attempt, minibatches)
+
     def save_state(self, job: str, slot: int, attempt: int, state: bytes) -> None:
         """Keep strategy state for the slot's next attempt."""
         owner = self._slot(job, slot)
@@ -175,14 +183,7 @@ class ControlCore:
         return bool(self._job(job).cells.stop[0])
 
     def _check_attempt(self, job: str, slot: int, attempt: int) -> None:
-        newest = int(self._jobs[job].cells.attempts[slot])
-        _refuse_if_replaced(job, slot, attempt, newest)
-        if attempt > newest:
-            raise StoreError(
-                f"attempt {attempt} has not registered",
-                where=f"job {job!r}, slot {slot}",
-                fix="call register before anything else",
-            )
+        _check_attempt(self._jobs[job].cells, job, slot, attempt)
 
     def _job(self, job: str) -> _Job:
         try:
@@ -192,13 +193,42 @@ class ControlCore:
 
     def _slot(self, job: str, slot: int) -> _Slot:
         slots = self._job(job).slots
-        if not 0 <= slot < len(slots):
-            raise StoreError(
-                f"there is no slot {slot}",
-                where=f"job {job!r}",
-                fix=f"its slots are 0 to {len(slots) - 1}",
-            )
+        _check_slot(job, slot, len(slots))
         return slots[slot]
+
+
+def progress_cell(cells: Cells, job: str, slot: int) -> Int64:
+    """The word (1,) of a slot's progress; raises `StoreError` if there is no such slot."""
+    _check_slot(job, slot, cells.n_slots)
+    return cells.progress[slot : slot + 1]
+
+
+def advance(cells: Cells, job: str, slot: int, attempt: int, minibatches: int) -> None:
+    """Raise a slot's progress; see :meth:`squall.protocols.Control.advance`."""
+    cell = progress_cell(cells, job, slot)
+    _check_attempt(cells, job, slot, attempt)
+    if minibatches >= 1 << 62:
+        raise StoreError(f"{minibatches} minibatches cannot be", where=f"job {job!r}, slot {slot}")
+    if minibatches > cell[0]:
+        cell[0] = minibatches
+
+
+def _check_slot(job: str, slot: int, n_slots: int) -> None:
+    if not 0 <= slot < n_slots:
+        raise StoreError(
+            f"there is no slot {slot}", where=f"job {job!r}", fix=f"its slots are 0 to {n_slots - 1}"
+        )
+
+
+def _check_attempt(cells: Cells, job: str, slot: int, attempt: int) -> None:
+    newest = int(cells.attempts[slot])
+    _refuse_if_replaced(job, slot, attempt, newest)
+    if attempt > newest:
+        raise StoreError(
+            f"attempt {attempt} has not registered",
+            where=f"job {job!r}, slot {slot}",
+            fix="call register before anything else",
+        )
 
 
 def _refuse_if_replaced(job: str, slot: int, attempt: int, newest: int) -> None:

@@ -8,10 +8,10 @@ import time
 from dataclasses import dataclass
 from types import TracebackType
 
-from squall.errors import StoreError
 from squall.records import Float32, Int64, Registration, Report, SharedTable, Stamp, TableSpec
 from squall.store import wire
 from squall.store.connection import Connection
+from squall.store.control import advance, progress_cell
 from squall.store.layout import Cells, TableMemory
 from squall.store.table import ParameterTable
 
@@ -108,8 +108,7 @@ class _MappedMemory:
             del self._tables[name]
         reply, fd = self._connection.request_memory(wire.AttachTable(name), wire.SharedMemory)
         memory = TableMemory.over(_map(fd, reply.size), reply.spec.rows, reply.stride, reply.n_slots)
-        attempts = self.open_cells(name.partition("/")[0]).attempts
-        table = ParameterTable(reply.spec, memory, attempts)
+        table = ParameterTable(reply.spec, memory, self.open_cells(name.partition("/")[0]))
         self._tables[name] = table
         return table
 
@@ -243,14 +242,11 @@ class EmbeddedControl:
 
     def progress(self, job: str, slot: int) -> Int64:
         """See :meth:`squall.protocols.Control.progress`."""
-        cells = self._memory.open_cells(job)
-        if not 0 <= slot < cells.n_slots:
-            raise StoreError(
-                f"there is no slot {slot}",
-                where=f"job {job!r}",
-                fix=f"its slots are 0 to {cells.n_slots - 1}",
-            )
-        return cells.progress[slot : slot + 1]
+        return progress_cell(self._memory.open_cells(job), job, slot)
+
+    def advance(self, job: str, slot: int, attempt: int, minibatches: int) -> None:
+        """See :meth:`squall.protocols.Control.advance`."""
+        advance(self._memory.open_cells(job), job, slot, attempt, minibatches)
 
     def save_state(self, job: str, slot: int, attempt: int, state: bytes) -> None:
         """See :meth:`squall.protocols.Control.save_state`."""

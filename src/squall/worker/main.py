@@ -63,5 +63,6 @@ def handle(event: dict[str, Any], context: FunctionContext) -> dict[str, Any]:
         ) as stream:
             reporter = Reporter(task, store.control, context, objects, started)
             ended = train(task, context, registration, store.control, strategy, stream, reporter, optimizer)
-        print(f"slot {task.slot} attempt {task.attempt}: {ended.end} after minibatch {int(progress[0])}")
+        done = int(store.control.progress(task.job, task.slot)[0])
+        print(f"slot {task.slot} attempt {task.attempt}: {ended.end} after minibatch {done}")
     return ended._asdict()
