@@ -177,9 +177,15 @@ def serve_one(sent: bytes) -> bytes:
     """What a server in this process answers to some bytes before it closes the connection."""
 
     async def serve() -> None:
-        reader, writer = await asyncio.open_unix_connection(sock=ours)
+        class Watched(serving.ClientConnection):
+            def connection_lost(self, exc: Exception | None) -> None:
+                super().connection_lost(exc)
+                lost.set()
+
+        lost = asyncio.Event()
         server = serving.Server(StoreService("unused"))
-        await asyncio.wait_for(server.connected(reader, writer), 20.0)
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: Watched(server, None), ours)
+        await asyncio.wait_for(lost.wait(), 20.0)
 
     ours, theirs = socket.socketpair()
     with theirs:

@@ -23,7 +23,9 @@ MAX_ATTEMPT = (1 << 62) - 1
 @dataclass(slots=True)
 class _Slot:
     pid: int = 0
+    client: int = 0
     state: bytes = b""
+    reported: tuple[int, int] = (0, 0)  # client and number of its last numbered report
 
 
 @dataclass(slots=True)
@@ -86,21 +88,25 @@ class ControlCore:
             closed.cells.gone[0] = 1
             closed.wake()
 
-    def register(self, job: str, slot: int, attempt: int, pid: int) -> Registration:
-        """Take a slot over; see :meth:`squall.protocols.Control.register`."""
+    def register(self, job: str, slot: int, attempt: int, pid: int, client: int = 0) -> Registration:
+        """Take a slot over; see :meth:`squall.protocols.Control.register`.
+
+        ``client`` is a number that tells processes apart which may have the same ``pid``
+        because they run in different places.
+        """
         owner = self._slot(job, slot)
         if not 0 <= attempt <= MAX_ATTEMPT:
             raise StoreError(f"{attempt} cannot number an attempt", where=f"job {job!r}, slot {slot}")
         attempts = self._jobs[job].cells.attempts
         newest = int(attempts[slot])
         _refuse_if_replaced(job, slot, attempt, newest)
-        if attempt == newest and pid != owner.pid:
+        if attempt == newest and (pid, client) != (owner.pid, owner.client):
             raise StaleAttemptError(
                 f"attempt {attempt} already runs as process {owner.pid}",
                 where=f"job {job!r}, slot {slot}",
                 fix="end this second delivery of the same invocation",
             )
-        owner.pid = pid
+        owner.pid, owner.client = pid, client
         attempts[slot] = attempt
         return Registration(int(self._jobs[job].cells.progress[slot]), owner.state)
 
@@ -118,8 +124,10 @@ class ControlCore:
         self._check_attempt(job, slot, attempt)
         owner.state = state
 
-    def report(self, job: str, report: Report) -> None:
-        """Number a report and keep it for the driver.
+    def report(self, job: str, report: Report, client: int = 0, number: int = 0) -> None:
+        """Number a report and keep it for the driver, unless it is a repeat.
+
+        ``number`` rises from 1 with each report of a ``client``; 0 if it never repeats one.
 
         Raises
         ------
@@ -128,8 +136,10 @@ class ControlCore:
         StoreError
             If the driver has left :data:`MAX_REPORTS` unread.
         """
-        self._slot(job, report.slot)
+        slot = self._slot(job, report.slot)
         self._check_attempt(job, report.slot, report.attempt)
+        if number and slot.reported[0] == client and number <= slot.reported[1]:
+            return
         entry = self._jobs[job]
         if len(entry.reports) >= MAX_REPORTS:
             raise StoreError(
@@ -138,6 +148,7 @@ class ControlCore:
                 fix="stop the job; its driver hangs",
             )
         entry.reports.append(report)
+        slot.reported = (client, number) if number else slot.reported
         entry.wake()
 
     def reports(self, job: str, after: int) -> list[Report]:
