@@ -309,6 +309,11 @@ class WorkerTask(msgspec.Struct, frozen=True):
     epochs: int
     seed: int
     chaos: Chaos | None = None
+    token: str = ""  # what a store on TCP asks for
+
+    def __repr__(self) -> str:
+        shown = {name: getattr(self, name) for name in self.__struct_fields__ if name != "token"}
+        return f"WorkerTask({', '.join(f'{name}={value!r}' for name, value in shown.items())}, token=***)"
 
 
 class Phases(msgspec.Struct):

@@ -60,13 +60,13 @@ class LiveTables:
         return wire.Weights(table.spec.rows, table.spec.dim, bool(cells.stop[0]), weights.data)
 
     def _exchange(self, table: ParameterTable, request: wire.Exchange) -> Float32:
-        pulled = wire.unpack_rows(request.pulled, request.narrow)
-        _check_size(table, len(pulled))
+        rows, n_pushed = wire.unpack_rows(request.rows, request.narrow), request.n_pushed
         push = None
-        if request.pushed is not None:
-            pushed = wire.unpack_rows(request.pushed, request.narrow)
-            push = pushed, wire.unpack_values(request.values, len(pushed), request.dim)
-        return table.exchange(push, pulled, _checked(request.stamp))
+        if n_pushed is not None:
+            values = wire.unpack_values(request.values, n_pushed, request.dim)
+            push, rows = (rows[:n_pushed], values), rows[n_pushed:]
+        _check_size(table, len(rows))
+        return table.exchange(push, rows, _checked(request.stamp))
 
     def _update(self, table: ParameterTable, request: wire.Update) -> bool:
         rows = wire.unpack_rows(request.rows, request.narrow)

@@ -28,6 +28,8 @@ FRAME_TIMEOUT_S = 60.0
 BACKLOG = 1024
 """Connections that may wait to be accepted: all workers of a job may come at the same moment."""
 
+_log = get_logger(__name__)
+
 _MAX_LOGGED = 1000  # refused connections; a flood must not fill the disk
 _FIRST_BUFFER = 2048  # bytes for a greeting
 _BUFFER = 64 << 10  # bytes at least from then on
@@ -40,7 +42,7 @@ class Server:
     def __init__(self, service: StoreService) -> None:
         self.service = service
         self._strangers: dict[ClientConnection, None] = {}  # in the order of their arrival
-        self._n_clients = 0
+        self._clients: set[ClientConnection] = set()
         self._n_logged = 0
         self._listening = asyncio.Lock()
         self._tcp: tuple[wire.Listening, asyncio.Server] | None = None
@@ -78,21 +80,21 @@ class Server:
         """A connection has been made; too many of them push the oldest out."""
         self._strangers[stranger] = None
         if len(self._strangers) > MAX_STRANGERS:
-            next(iter(self._strangers)).refuse(TimeoutError("too many others wait to be greeted"))
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.refuse(TimeoutError("too many others wait to be greeted"))
 
     def greeted(self, stranger: ClientConnection) -> None:
         """A connection is a client's from now on; raises `MalformedFrameError` for one too many."""
-        if self._n_clients >= MAX_CONNECTIONS:
+        if len(self._clients) >= MAX_CONNECTIONS:
             raise wire.MalformedFrameError(f"more than {MAX_CONNECTIONS} connections")
         del self._strangers[stranger]
-        self._n_clients += 1
+        self._clients.add(stranger)
 
     def left(self, connection: ClientConnection) -> None:
         """A connection has ended."""
-        if connection in self._strangers:
-            del self._strangers[connection]
-        else:
-            self._n_clients -= 1
+        self._strangers.pop(connection, None)
+        self._clients.discard(connection)
 
     def log(self, error: Exception) -> None:
         """Note why a connection was closed."""
@@ -102,9 +104,6 @@ class Server:
         self._n_logged += 1
         if self._n_logged <= _MAX_LOGGED:
             _log.warning("connection closed: %s: %s", type(error).__name__, error)
-
-
-_log = get_logger(__name__)
 
 
 class ClientConnection(asyncio.BufferedProtocol):
@@ -246,7 +245,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._server.used()
         if not self._door.open:
             self._greet(request)
-        elif isinstance(request, wire.Listen) and self._private:
+            return
+        self._set_timer(None)  # the frame is complete
+        if isinstance(request, wire.Listen) and self._private:
             self._serve_later(request)
         elif (answer := self._server.service.answer_at_once(request)) is not None:
             self._reply(answer)
@@ -263,7 +264,6 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _serve_later(self, request: wire.Request) -> None:
         self._transport.pause_reading()
-        self._set_timer(None)
         self._task = asyncio.get_running_loop().create_task(self._answer_later(request))
 
     async def _answer_later(self, request: wire.Request) -> None:

@@ -218,8 +218,8 @@ class TcpTables:
         """See :meth:`squall.protocols.Tables.pull`; a large table comes in pieces."""
         if rows is None:
             return self._pull_all(name)
-        narrow, (packed,) = wire.pack_rows(rows)
-        return self._weights(wire.PullRows(name, narrow, packed), len(rows))[0]
+        wire.check_rows(rows)
+        return self._weights(wire.PullRows(name, *wire.pack_rows(rows)), len(rows))[0]
 
     def push(self, name: str, rows: Int64, gradient: Float32, stamp: Stamp) -> bool:
         """See :meth:`squall.protocols.Tables.push`."""
@@ -227,14 +227,15 @@ class TcpTables:
 
     def exchange(self, name: str, push: tuple[Int64, Float32] | None, pull: Int64, stamp: Stamp) -> Float32:
         """See :meth:`squall.protocols.Tables.exchange`."""
+        wire.check_rows(pull)
         if push is None:
-            narrow, (pulled,) = wire.pack_rows(pull)
-            request = wire.Exchange(name, stamp, narrow, pulled, None, 0, _NOTHING)
+            request = wire.Exchange(name, stamp, None, *wire.pack_rows(pull), 0, _NOTHING)
         else:
             rows, gradient = push
-            narrow, (pulled, pushed) = wire.pack_rows(pull, rows)
+            wire.check_rows(rows)
             values = wire.pack_values(gradient, len(rows))
-            request = wire.Exchange(name, stamp, narrow, pulled, pushed, gradient.shape[1], values)
+            packed = wire.pack_rows(np.concatenate((rows, pull)))
+            request = wire.Exchange(name, stamp, len(rows), *packed, gradient.shape[1], values)
         return self._weights(request, len(pull))[0]
 
     def add(self, name: str, rows: Int64, deltas: Float32, stamp: Stamp) -> bool:
@@ -242,9 +243,9 @@ class TcpTables:
         return self._update(name, rows, deltas, stamp, raw=True)
 
     def _update(self, name: str, rows: Int64, values: Float32, stamp: Stamp, raw: bool) -> bool:
-        narrow, (packed,) = wire.pack_rows(rows)
+        wire.check_rows(rows)
         data = wire.pack_values(values, len(rows))
-        request = wire.Update(name, stamp, raw, narrow, packed, values.shape[1], data)
+        request = wire.Update(name, stamp, raw, *wire.pack_rows(rows), values.shape[1], data)
         reply = self._connection.request(request, wire.Applied)
         self._flags.note(name, reply.stop)
         return reply.changed

@@ -9,7 +9,7 @@ memory (:class:`JobMemory`, :class:`SharedMemory`) is followed by one byte that 
 descriptor.
 
 Rows and values travel as the bytes of little-endian arrays inside these structs (float32
-values; rows int32 where all of them fit, else int64), and are read where they were received.
+values; rows uint32 where all of them fit, else int64), and are read where they were received.
 Values come last in a frame, so that a receiver who lets the frame end on a multiple of eight
 finds them aligned.
 """
@@ -17,10 +17,11 @@ finds them aligned.
 from __future__ import annotations
 
 import struct
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from squall.errors import StaleAttemptError, StoreError
 from squall.records import Float32, Int64, Registration, Report, Stamp, TableSpec
@@ -122,13 +123,17 @@ class Update(_Message, frozen=True):
 
 
 class Exchange(_Message, frozen=True):
-    """`Tables.exchange`; ``pushed`` are the rows of ``values``, None for no push; :class:`Weights`."""
+    """`Tables.exchange`; replied to by :class:`Weights`.
+
+    ``rows`` are the ``n_pushed`` rows of ``values`` (None: there is no push), then those to
+    pull.
+    """
 
     name: str
     stamp: Stamp
+    n_pushed: int | None
     narrow: bool
-    pulled: memoryview
-    pushed: memoryview | None
+    rows: memoryview
     dim: int
     values: memoryview
 
@@ -438,33 +443,28 @@ def is_repeatable(request: Request) -> bool:
 
 # --------------------------------------------------------------------------- rows and values
 
-_WIDE, _NARROW, _VALUE = np.dtype("<i8"), np.dtype("<i4"), np.dtype("<f4")
+_WIDE, _NARROW, _VALUE = np.dtype("<i8"), np.dtype("<u4"), np.dtype("<f4")
 
 
-def pack_rows(*vectors: Int64) -> tuple[bool, list[memoryview]]:
-    """Row numbers as bytes, and whether they are int32.
+def check_rows(rows: Int64) -> None:
+    """Raise `StoreError` unless ``rows`` is an int64 vector."""
+    if rows.dtype != np.int64 or rows.ndim != 1:
+        raise StoreError(f"rows: {rows.dtype} of shape {rows.shape}", fix="give an int64 vector")
 
-    Raises
-    ------
-    StoreError
-        If one is not an int64 vector.
-    """
-    for rows in vectors:
-        if rows.dtype != np.int64 or rows.ndim != 1:
-            raise StoreError(f"rows: {rows.dtype} of shape {rows.shape}", fix="give an int64 vector")
-    narrow = [rows.astype(_NARROW) for rows in vectors]
-    if all((few == rows).all() for few, rows in zip(narrow, vectors, strict=True)):
-        return True, [rows.data for rows in narrow]
-    return False, [np.ascontiguousarray(rows, dtype=_WIDE).data for rows in vectors]
+
+def pack_rows(rows: Int64) -> tuple[bool, memoryview]:
+    """Whether all row numbers fit into uint32, and their bytes, as these if they do."""
+    narrow = 0 <= int(np.bitwise_or.reduce(rows)) < 1 << 32
+    return narrow, np.ascontiguousarray(rows, dtype=_NARROW if narrow else _WIDE).data
 
 
 def unpack_rows(data: memoryview, narrow: bool) -> Int64:
     """Row numbers from bytes; raises `StoreError` if these are not whole numbers."""
     kind = _NARROW if narrow else _WIDE
     if len(data) % kind.itemsize:
-        raise StoreError(f"{len(data)} bytes are no rows", fix="use the same Squall version on both sides")
-    # A copy unless they are int64 already, and aligned.
-    return np.require(np.frombuffer(data, dtype=kind), dtype=np.int64, requirements="A")
+        raise _foreign(f"{len(data)} bytes are no rows")
+    rows = np.frombuffer(data, dtype=kind)
+    return rows.astype(np.int64, copy=narrow or _is_misaligned(rows))
 
 
 def pack_values(values: Float32, n_rows: int) -> memoryview:
@@ -479,12 +479,18 @@ def pack_values(values: Float32, n_rows: int) -> memoryview:
 def unpack_values(data: memoryview, n_rows: int, dim: int) -> Float32:
     """Values (n_rows, dim) from bytes, without a copy if they are aligned."""
     if dim < 1 or len(data) != n_rows * dim * _VALUE.itemsize:
-        raise StoreError(
-            f"{len(data)} bytes are not {n_rows} rows of {dim} float32",
-            fix="use the same Squall version on both sides",
-        )
-    flat = np.require(np.frombuffer(data, dtype=_VALUE), dtype=np.float32, requirements="A")
-    return flat.reshape(n_rows, dim)
+        raise _foreign(f"{len(data)} bytes are not {n_rows} rows of {dim} float32")
+    values = np.frombuffer(data, dtype=_VALUE)
+    return values.astype(np.float32, copy=_is_misaligned(values)).reshape(n_rows, dim)
+
+
+def _is_misaligned(array: npt.NDArray[Any]) -> bool:
+    """Whether the kernels would refuse it; they ask that of an empty one too, NumPy does not."""
+    return not (array.size and array.flags.aligned)
+
+
+def _foreign(what: str) -> StoreError:
+    return StoreError(what, fix="use the same Squall version on both sides")
 
 
 # -------------------------------------------------------------------------------------- errors

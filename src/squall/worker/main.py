@@ -14,7 +14,7 @@ from squall.data.training import load_training
 from squall.models.logistic import LogisticModel
 from squall.protocols import FunctionContext
 from squall.records import WorkerTask
-from squall.store.embedded import connect
+from squall.store import connect
 from squall.worker.loop import train
 from squall.worker.reporter import Reporter
 from squall.worker.strategies import strategy_from_dict
@@ -40,7 +40,7 @@ def handle(event: dict[str, Any], context: FunctionContext) -> dict[str, Any]:
     model = msgspec.convert(task.model, LogisticModel)
     objects = ObjectStore(task.storage)
     manifest = load_training(objects, task.training)
-    with connect(task.store) as store:
+    with connect(task.store, task.token) as store:
         registration = store.control.register(task.job, task.slot, task.attempt, os.getpid())
         progress = store.control.progress(task.job, task.slot)
         print(
