@@ -80,6 +80,21 @@ def test_what_is_no_backend(backend):
         Run(backend=backend)
 
 
+@pytest.mark.parametrize("store", ["tpc", "", None, 3, "redis://x"])
+def test_what_is_no_store(store):
+    with pytest.raises(SettingError, match=r"store=.* is unknown; choose from embedded, tcp"):
+        Run(store=store)
+
+
+def test_strict_isolation_needs_a_store_on_tcp():
+    class Strict:
+        name, isolation = "local", "strict"
+
+    with pytest.raises(SettingError, match='use store="tcp"'):
+        Run(backend=Strict())
+    assert Run(backend=Strict(), store="tcp").store == "tcp"
+
+
 def test_the_local_backends_errors_come_at_once_too():
     with pytest.raises(
         SettingError, match=r"LocalBackend: 2 settings are wrong:(?s:.)*concurr(?s:.)*lifetime"

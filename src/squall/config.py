@@ -30,6 +30,7 @@ SMALL_DATA_ROWS = 50_000
 """Below this many rows ``workers="auto"`` means one, so that a fit is deterministic."""
 
 _AUTO = '"auto" or '
+STORES = ("embedded", "tcp")
 DEFAULT_PRICES = "aws-lambda-us-east-1"
 
 
@@ -181,6 +182,10 @@ class Run:
         Memory of each function (on AWS Lambda, 1,769 MB come with one CPU).
     storage : str or path, optional
         Object store for partitions: a folder or URL.  Default: a folder in the user's cache.
+    store : {"embedded", "tcp"}, default "embedded"
+        How workers reach the parameter store of this machine: its memory itself, which is fastest
+        (and where several workers' updates may cross), or by TCP on the loopback interface, where
+        the store applies every update whole.
     deadline : str or float, optional
         Longest time for a job, such as ``"10min"``; it stops then and keeps the model.
     budget : str or float, optional
@@ -207,6 +212,7 @@ class Run:
     workers: int | str = "auto"
     memory: str | int = "1769MB"
     storage: str | os.PathLike[str] | None = None
+    store: str = "embedded"
     deadline: str | float | None = None
     budget: str | float | None = None
     prices: str | os.PathLike[str] = DEFAULT_PRICES
@@ -226,6 +232,11 @@ class Run:
             problems.add(f"memory={self.memory!r} is below 128MB, the least that a function can have")
         if self.storage is not None and not isinstance(self.storage, (str, os.PathLike)):
             problems.add(f"storage={self.storage!r} must be a path or a URL")
+        problems.choice("store", self.store, STORES)
+        if getattr(self.backend, "isolation", None) == "strict" and self.store == "embedded":
+            problems.add(
+                'store="embedded" needs shared memory, which isolation="strict" hides; use store="tcp"'
+            )
         if self.deadline is not None:
             problems.check(parse_duration, "deadline", self.deadline)
         if self.budget is not None:

@@ -155,7 +155,8 @@ class Tables(Protocol):
     def push(self, name: str, rows: Int64, gradient: Float32, stamp: Stamp) -> bool:
         """Apply a minibatch's gradient (n, dim) to distinct ``rows`` by the optimiser.
 
-        Returns False, and changes nothing, for a repeated ``stamp``.
+        Returns False, and changes nothing, for a repeated ``stamp`` (over a network also when
+        the reply to the first sending was lost, and it was sent again).
 
         Raises
         ------
@@ -224,7 +225,19 @@ class Control(Protocol):
         """
 
     def progress(self, job: str, slot: int) -> Int64:
-        """(worker, driver) A shared cell (1,): minibatches the slot has fully applied."""
+        """(worker, driver) Minibatches that the slot has fully applied, as (1,).
+
+        Where tables are :class:`SharedTables` this is the slot's living cell, which a kernel
+        may count in; elsewhere a read-only copy of the count as it is now.  It rises with
+        stamped updates (:attr:`~squall.records.Stamp.minibatches`) and by `advance`.
+        """
+
+    def advance(self, job: str, slot: int, attempt: int, minibatches: int) -> None:
+        """(worker) The slot has fully applied ``minibatches`` in all.
+
+        For strategies whose work changes no table.  Progress never goes back: a smaller
+        number changes nothing.  StaleAttemptError if replaced.
+        """
 
     def save_state(self, job: str, slot: int, attempt: int, state: bytes) -> None:
         """(worker) Keep strategy state for the successor; StaleAttemptError if replaced."""
@@ -298,7 +311,7 @@ class Strategy(Protocol):
     ) -> tuple[float, float, int]:
         """Train on ``count`` minibatches from ``first`` on; results as `Model.train_shared`.
 
-        On return, every one of them has been counted in the slot's progress cell.
+        On return, every one of them has been counted in the slot's progress.
         """
 
     def finish_epoch(self, epoch: int) -> None:

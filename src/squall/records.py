@@ -211,11 +211,14 @@ class Stamp(msgspec.Struct, frozen=True):
     """Who sends an update: repeats are dropped and stale attempts refused by it.
 
     ``sequence`` rises through all attempts of a slot.  Slot −1 is the driver's.
+    ``minibatches`` is how many of the slot's minibatches are complete once this update is
+    applied: the slot's progress rises to it in the same step (0: it says nothing of that).
     """
 
     slot: int
     attempt: int
     sequence: int
+    minibatches: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +310,11 @@ class WorkerTask(msgspec.Struct, frozen=True):
     seed: int
     standby: bool = False  # wait until the predecessor has handed the slot over
     chaos: Chaos | None = None
+    token: str = ""  # what a store on TCP asks for
+
+    def __repr__(self) -> str:
+        shown = {name: getattr(self, name) for name in self.__struct_fields__ if name != "token"}
+        return f"WorkerTask({', '.join(f'{name}={value!r}' for name, value in shown.items())}, token=***)"
 
 
 def turn_key(job: str, slot: int, attempt: int) -> str:

@@ -56,6 +56,17 @@ def test_as_good_as_scikit_learn(census: Path, seed: int, workers: int) -> None:
     assert model.history_[-1].validation_loss == pytest.approx(mine, rel=1e-4)
 
 
+def test_through_a_store_on_tcp(census: Path) -> None:
+    train, test = squall.read_csv(census, label=LABEL).split(test=0.2, random_state=0)
+    losses = {}
+    for store in ("embedded", "tcp"):
+        model = pipeline(epochs=10)
+        model.fit(train, validation=test, run=squall.Run(workers=2, store=store))
+        assert [record.rows for record in model.history_] == [26049] * 10
+        losses[store] = log_loss(test.to_arrays()[1] == ">50K", model.predict_proba(test)[:, 1])
+    assert losses["tcp"] == pytest.approx(losses["embedded"], abs=0.002)
+
+
 def test_every_row_counts_in_every_epoch(census: Path) -> None:
     data = squall.read_csv(census, label=LABEL)
     model = pipeline(epochs=3).fit(data, run=squall.Run(workers=2))

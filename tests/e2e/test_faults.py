@@ -20,9 +20,9 @@ from tests.e2e.test_census import LABEL, pipeline
 KILL = Chaos(slot=1, attempt=1, minibatch=700)  # in its fourth epoch
 
 
-def train_with_a_kill(census: Path) -> squall.Job[Any]:
+def train_with_a_kill(census: Path, store: str = "embedded") -> squall.Job[Any]:
     train, test = squall.read_csv(census, label=LABEL).split(test=0.2, random_state=0)
-    run = squall.Run(workers=2, backend=squall.LocalBackend(chaos=KILL))
+    run = squall.Run(workers=2, store=store, backend=squall.LocalBackend(chaos=KILL))
     return squall.submit(pipeline(), train, validation=test, run=run)
 
 
@@ -41,8 +41,9 @@ def check_survival(job: squall.Job[Any]) -> None:
     assert "attempt 2" in job.logs(worker=1)
 
 
-def test_a_killed_worker_is_replaced_and_the_model_is_as_good(census: Path) -> None:
-    check_survival(train_with_a_kill(census))
+@pytest.mark.parametrize("store", ["embedded", "tcp"])
+def test_a_killed_worker_is_replaced_and_the_model_is_as_good(census: Path, store: str) -> None:
+    check_survival(train_with_a_kill(census, store))
 
 
 def test_the_same_job_fails_with_replacement_switched_off(

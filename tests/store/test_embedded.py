@@ -1,4 +1,4 @@
-"""The embedded store passes the contract suites; and what only it promises."""
+"""What only the embedded store promises, beyond the contracts (see test_contracts)."""
 
 from __future__ import annotations
 
@@ -6,62 +6,19 @@ import gc
 import signal
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from squall.errors import StoreError
-from squall.protocols import Blobs, Control, SharedTables, Tables
+from squall.protocols import SharedTables
 from squall.records import OptimizerSpec, Stamp, TableSpec
 from squall.store import wire
 from squall.store.embedded import EmbeddedStore, connect
 from squall.store.memory import available_memory
 from squall.store.process import StoreProcess
-from squall.testing.store import BlobsContract, ControlContract, TablesContract, filled, rows_of
-
-
-class TestTables(TablesContract):
-    @pytest.fixture
-    def job(self, job: str) -> str:
-        return job
-
-    @pytest.fixture
-    def tables(self, store: EmbeddedStore) -> Tables:
-        return store.tables
-
-    @pytest.fixture
-    def register(self, second: EmbeddedStore, job: str) -> Callable[[int, int], None]:
-        return lambda slot, attempt: second.control.register(job, slot, attempt, attempt) and None
-
-
-class TestBlobs(BlobsContract):
-    @pytest.fixture
-    def blobs(self, store: EmbeddedStore) -> Blobs:
-        return store.blobs
-
-    @pytest.fixture
-    def other(self, second: EmbeddedStore) -> Blobs:
-        return second.blobs
-
-    @pytest.fixture
-    def key(self, job: str) -> str:
-        return f"{job}/blob"
-
-
-class TestControl(ControlContract):
-    @pytest.fixture
-    def control(self, store: EmbeddedStore) -> Control:
-        return store.control
-
-    @pytest.fixture
-    def other(self, second: EmbeddedStore) -> Control:
-        return second.control
-
-    @pytest.fixture
-    def new_job(self, new_job: str) -> str:
-        return new_job
+from squall.testing.store import filled, rows_of
 
 
 def spec_of(job: str, rows: int = 10, name: str = "w") -> TableSpec:

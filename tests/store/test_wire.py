@@ -40,9 +40,20 @@ STRANGERS = {
 }
 
 
+@pytest.fixture(params=["unix", "tcp"])
+def address(request: pytest.FixtureRequest, server: StoreProcess) -> str:
+    """Where a stranger knocks; the client that must not notice uses the other door."""
+    return server.address if request.param == "unix" else server.listen_tcp().url
+
+
 def stranger(address: str) -> socket.socket:
-    connection = socket.socket(socket.AF_UNIX)
-    connection.connect(address.removeprefix("unix:"))
+    scheme, _, place = address.partition(":")
+    if scheme == "unix":
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(place)
+    else:
+        host, port = place.removeprefix("//").split(":")
+        connection = socket.create_connection((host, int(port)))
     connection.settimeout(20.0)
     return connection
 
@@ -58,10 +69,12 @@ def read_to_end(connection: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("kind", STRANGERS)
-def test_strangers_are_turned_away(server: StoreProcess, store: EmbeddedStore, job: str, kind: str) -> None:
+def test_strangers_are_turned_away(
+    server: StoreProcess, address: str, store: EmbeddedStore, job: str, kind: str
+) -> None:
     lines = len(server.log().splitlines())
     store.blobs.put(f"{job}/a", b"1")
-    with stranger(server.address) as connection:
+    with stranger(address) as connection:
         connection.sendall(STRANGERS[kind])
         read_to_end(connection)
     assert store.blobs.get(f"{job}/a") == b"1"
@@ -69,10 +82,10 @@ def test_strangers_are_turned_away(server: StoreProcess, store: EmbeddedStore, j
     assert len(new) == 1 and "connection closed: MalformedFrameError" in new[0]
 
 
-def test_random_bytes(server: StoreProcess, store: EmbeddedStore, job: str) -> None:
+def test_random_bytes(server: StoreProcess, address: str, store: EmbeddedStore, job: str) -> None:
     source = random.Random(0)
     for number in range(100):
-        with stranger(server.address) as connection:
+        with stranger(address) as connection:
             prefix = HELLO if number % 2 else b""
             try:
                 connection.sendall(prefix + source.randbytes(source.randrange(1, 3000)))
@@ -85,9 +98,11 @@ def test_random_bytes(server: StoreProcess, store: EmbeddedStore, job: str) -> N
 
 
 @pytest.mark.parametrize("cut", [1, 3, 4, 5, len(HELLO) - 1])
-def test_truncated_frames(server: StoreProcess, store: EmbeddedStore, job: str, cut: int) -> None:
+def test_truncated_frames(
+    server: StoreProcess, address: str, store: EmbeddedStore, job: str, cut: int
+) -> None:
     for prefix in (b"", HELLO):
-        with stranger(server.address) as connection:
+        with stranger(address) as connection:
             connection.sendall(prefix + HELLO[:cut])
             connection.shutdown(socket.SHUT_WR)
             read_to_end(connection)
@@ -95,12 +110,14 @@ def test_truncated_frames(server: StoreProcess, store: EmbeddedStore, job: str, 
     assert "a frame ends in the middle" in server.log()
 
 
-def test_a_large_claim_takes_no_memory(server: StoreProcess, store: EmbeddedStore, job: str) -> None:
+def test_a_large_claim_takes_no_memory(
+    server: StoreProcess, address: str, store: EmbeddedStore, job: str
+) -> None:
     def resident() -> int:
         return int(Path(f"/proc/{server.pid}/statm").read_text().split()[1]) * 4096
 
     before = resident()
-    connections = [stranger(server.address) for _ in range(50)]
+    connections = [stranger(address) for _ in range(50)]
     try:
         for connection in connections:
             connection.sendall(HELLO + struct.pack(">I", wire.MAX_FRAME) + b"x")
@@ -111,8 +128,10 @@ def test_a_large_claim_takes_no_memory(server: StoreProcess, store: EmbeddedStor
             connection.close()
 
 
-def test_a_flood_of_silent_connections(server: StoreProcess, store: EmbeddedStore, job: str) -> None:
-    connections = [stranger(server.address) for _ in range(300)]
+def test_a_flood_of_silent_connections(
+    server: StoreProcess, address: str, store: EmbeddedStore, job: str
+) -> None:
+    connections = [stranger(address) for _ in range(300)]
     try:
         store.blobs.put(f"{job}/a", b"1")
         with connect(server.address) as late:
@@ -123,7 +142,7 @@ def test_a_flood_of_silent_connections(server: StoreProcess, store: EmbeddedStor
 
 
 def test_descriptors_of_strangers_are_given_back(
-    server: StoreProcess, store: EmbeddedStore, job: str
+    server: StoreProcess, address: str, store: EmbeddedStore, job: str
 ) -> None:
     def files() -> int:
         store.blobs.get(f"{job}/none")
@@ -131,7 +150,7 @@ def test_descriptors_of_strangers_are_given_back(
 
     before = files()
     for _ in range(200):
-        with stranger(server.address) as connection:
+        with stranger(address) as connection:
             connection.sendall(STRANGERS["http"])
             read_to_end(connection)
     assert files() <= before
@@ -177,9 +196,15 @@ def serve_one(sent: bytes) -> bytes:
     """What a server in this process answers to some bytes before it closes the connection."""
 
     async def serve() -> None:
-        reader, writer = await asyncio.open_unix_connection(sock=ours)
+        class Watched(serving.ClientConnection):
+            def connection_lost(self, exc: Exception | None) -> None:
+                super().connection_lost(exc)
+                lost.set()
+
+        lost = asyncio.Event()
         server = serving.Server(StoreService("unused"))
-        await asyncio.wait_for(server.connected(reader, writer), 20.0)
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: Watched(server, None), ours)
+        await asyncio.wait_for(lost.wait(), 20.0)
 
     ours, theirs = socket.socketpair()
     with theirs:

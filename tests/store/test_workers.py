@@ -91,6 +91,36 @@ def test_two_processes_at_once(
     assert n <= store.tables.shared(tables[1]).step.item() <= 2 * n
 
 
+TCP_WORKER = """
+import os, sys
+import numpy as np
+from squall.records import Stamp
+from squall.store import connect
+
+url, token, job, slot, n = *sys.argv[1:4], int(sys.argv[4]), int(sys.argv[5])
+rows, ones = np.arange(1000), np.ones((1000, 1), np.float32)
+with connect(url, token) as store:
+    store.control.register(job, slot, 0, os.getpid())
+    for done in range(n):
+        store.tables.exchange(f"{job}/sum", (rows, ones), rows, Stamp(slot, 0, done, done + 1))
+heavy = {"sklearn", "scipy", "asyncio", "multiprocessing", "rich", "typer"} & set(sys.modules)
+assert not heavy, heavy
+"""
+
+
+def test_two_processes_over_tcp_lose_nothing(
+    server: StoreProcess, store: EmbeddedStore, job: str, tables: tuple[str, str]
+) -> None:
+    """The server applies one update after the other, all on the same rows."""
+    n, address = 500, server.listen_tcp()
+    arguments = [sys.executable, "-c", TCP_WORKER, address.url, address.token, job]
+    workers = [subprocess.Popen([*arguments, str(slot), str(n)]) for slot in range(2)]
+    assert [process.wait(50) for process in workers] == [0, 0]
+    assert np.array_equal(store.tables.pull(tables[0]), filled((1000, 1), -2 * n))
+    assert store.tables.shared(tables[0]).step.item() == 2 * n
+    assert [store.control.progress(job, slot).item() for slot in range(3)] == [n, n, 0]
+
+
 def test_a_killed_worker_leaves_a_usable_table(
     server: StoreProcess, store: EmbeddedStore, job: str, tables: tuple[str, str]
 ) -> None:

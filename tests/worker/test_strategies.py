@@ -57,7 +57,8 @@ def test_messages_give_what_updates_in_place_give(
         if way == "shared":
             strategy: Any = SharedMemoryUpdates(job.model, tables, name, progress)
         else:
-            strategy = ExchangedUpdates(job.model, tables, name, progress, slot=0, attempt=1)
+            strategy = ExchangedUpdates(job.model, tables, name, 0, slot=0, attempt=1)
+            progress = job.store.control.progress(job.task.job, 0)
         strategy.step(block, order, BATCH, 0, 7)
         losses.append(strategy.step(block, order, BATCH, 7, count - 7))
         assert progress[0] == count, "every minibatch is counted"

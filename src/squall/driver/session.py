@@ -17,7 +17,7 @@ from squall.errors import SquallError
 from squall.protocols import Endpoint
 from squall.records import Report, Shape, TableSpec, WorkerTask
 from squall.registry import BACKENDS
-from squall.store.embedded import EmbeddedStore, connect
+from squall.store import Store, StoreAddress, connect
 from squall.store.process import shared_store
 
 HANDLER = "squall.worker.main:handle"
@@ -36,7 +36,7 @@ class Arrived:
 class Session:
     """A job's connections.  ``task`` is the event of every worker, but for slot and attempt."""
 
-    store: EmbeddedStore
+    store: Store
     endpoint: Endpoint
     evaluator: ThreadPoolExecutor
     task: WorkerTask
@@ -46,14 +46,23 @@ class Session:
 class WarmUp:
     """The store's process and the platform, starting while the client prepares the data."""
 
-    address: Future[str]
+    address: Future[StoreAddress]
     endpoint: Future[Endpoint]
 
 
 def warm_up(run: Run, resources: ExitStack) -> WarmUp:
     """Start both at once, each on a thread; errors come out where the result is taken."""
     threads = resources.enter_context(ThreadPoolExecutor(2, "squall-warm-up"))
-    return WarmUp(threads.submit(lambda: shared_store().address), threads.submit(_endpoint, run))
+    return WarmUp(threads.submit(_store, run), threads.submit(_endpoint, run))
+
+
+def _store(run: Run) -> StoreAddress:
+    """Where driver and workers reach the store, both in the same way.
+
+    Not the driver by memory and the workers by TCP: what it reads would race with the server.
+    """
+    process = shared_store()
+    return process.listen_tcp() if run.store == "tcp" else StoreAddress(process.address)
 
 
 def _endpoint(run: Run) -> Endpoint:
@@ -88,7 +97,8 @@ def open_session(
         n_slots=spec.n_workers,
         storage=objects.url,
         training=prepared.training,
-        store=address,
+        store=address.url,
+        token=address.token,
         model=msgspec.to_builtins(prepared.model),
         table=table.name,
         strategy=spec.strategy,
@@ -101,14 +111,14 @@ def open_session(
 
 
 def _open_store(
-    address: str,
+    address: StoreAddress,
     job: str,
     n_slots: int,
     table: TableSpec,
     emit: Callable[[Arrived | BaseException], None],
     resources: ExitStack,
-) -> EmbeddedStore:
-    store = resources.enter_context(connect(address))
+) -> Store:
+    store = resources.enter_context(connect(address.url, address.token))
     store.control.open_job(job, n_slots)
     closing = threading.Event()
     listener = threading.Thread(target=_listen, args=(address, job, closing, emit), name="squall-reports")
@@ -122,12 +132,15 @@ def _open_store(
 
 
 def _listen(
-    address: str, job: str, closing: threading.Event, emit: Callable[[Arrived | BaseException], None]
+    address: StoreAddress,
+    job: str,
+    closing: threading.Event,
+    emit: Callable[[Arrived | BaseException], None],
 ) -> None:
     """Bring reports as they come, on a connection of its own."""
     seen = 0
     try:
-        with connect(address) as store:
+        with connect(address.url, address.token) as store:
             while not closing.is_set():
                 reports = store.control.reports(job, seen, _POLL_S)
                 if reports:

@@ -1,4 +1,4 @@
-"""A client's end of the wire: a blocking Unix socket, one request and one reply at a time."""
+"""A client's end of the wire: a blocking socket, one request and one reply at a time."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ REPLY_TIMEOUT_S = 60.0
 """Seconds to wait for a reply, beyond what the request itself may wait."""
 
 _Reply = TypeVar("_Reply", bound=wire.Reply)
+_Greeting = TypeVar("_Greeting", wire.Welcome, wire.Challenge)
 
 
 class Connection:
-    """A connection to the server at ``unix:<path>``, made on first use.
+    """A connection to the server, made on first use; base of those over a kind of socket.
 
     It is dropped whenever an exchange was broken off (a timeout, Ctrl-C), since a late
     reply would be taken for the next one's; the next request makes another.
@@ -28,15 +29,11 @@ class Connection:
     Parameters
     ----------
     address : str
-        ``"unix:/path/of/the/socket"``.
+        Where the server is, for messages too.
     """
 
     def __init__(self, address: str) -> None:
-        scheme, _, path = address.partition(":")
-        if scheme != "unix" or not path:
-            raise StoreError(f"{address!r} is not the address of an embedded store", fix='use "unix:/path"')
         self.address = address
-        self._path = path
         self._pid = os.getpid()
         self._socket: socket.socket | None = None
         self._closed = False
@@ -62,17 +59,18 @@ class Connection:
             What the server answered, or that it cannot be reached.
         """
         frame = wire.pack(request)
+        failures = 0
         with self._whole():
-            reply = self._talk(frame, wait)
+            while True:
+                try:
+                    reply = self._talk(frame, wait)
+                    break
+                except ConnectionError:
+                    self._drop()
+                    failures += 1
+                    if not (wire.is_repeatable(request) and self._try_again(failures)):
+                        raise
         return self._checked(reply, expected)
-
-    def request_memory(self, request: wire.Request, expected: type[_Reply]) -> tuple[_Reply, int]:
-        """The same for a reply that brings a file descriptor, which the caller must close."""
-        frame = wire.pack(request)
-        with self._whole():
-            reply = self._talk(frame, 0.0)
-            fd = self._receive_fd() if isinstance(reply, expected) else -1
-        return self._checked(reply, expected), fd
 
     def close(self) -> None:
         """Close; idempotent.  Later requests are refused."""
@@ -109,45 +107,60 @@ class Connection:
 
     def _connect(self) -> socket.socket:
         if self._socket is None:
-            self._socket = socket.socket(socket.AF_UNIX)
-            self._socket.settimeout(REPLY_TIMEOUT_S)
-            _connect_patiently(self._socket, self._path)
-            reply = self._talk(wire.pack(wire.Hello(wire.VERSION)), 0.0)
-            if not isinstance(reply, wire.Welcome) or reply.version != wire.VERSION:
-                raise wire.MalformedFrameError(f"it answers {reply} to protocol version {wire.VERSION}")
+            self._socket = self._dial()
+            self._greet()
         return self._socket
 
+    def _dial(self) -> socket.socket:
+        """A new socket that is connected to the server."""
+        raise NotImplementedError
+
+    def _greet(self) -> None:
+        """Say Hello on the new socket."""
+        self._check_version(self._talk(wire.pack(wire.Hello(wire.VERSION)), 0.0), wire.Welcome)
+
+    def _check_version(self, reply: wire.Reply, expected: type[_Greeting]) -> _Greeting:
+        if not isinstance(reply, expected) or reply.version != wire.VERSION:
+            raise wire.MalformedFrameError(f"it answers {reply} to protocol version {wire.VERSION}")
+        return reply
+
+    def _try_again(self, failures: int) -> bool:
+        """Whether to connect and send again, after a pause, when the connection was lost."""
+        return False
+
     def _talk(self, frame: bytearray, wait: float) -> wire.Reply:
+        self._send(frame, REPLY_TIMEOUT_S + wait)
+        return wire.unpack_reply(self._receive_frame())
+
+    def _send(self, frame: bytearray, timeout: float) -> None:
         connected = self._connect()
-        connected.settimeout(REPLY_TIMEOUT_S + wait)
+        connected.settimeout(timeout)
         connected.sendall(frame)
-        size = wire.body_size(self._receive(wire.HEADER_BYTES))
-        return wire.unpack_reply(self._receive(size))
 
-    def _receive(self, size: int) -> bytearray:
-        """Exactly ``size`` bytes: one more might be the one that carries a descriptor."""
-        assert self._socket is not None
-        data = bytearray(size)
-        view = memoryview(data)
+    def _receive_frame(self) -> bytearray | memoryview:
+        """The body of one frame.
+
+        Not a byte more: that might be the one that carries a descriptor.
+        """
+        header = bytearray(wire.HEADER_BYTES)
+        self._receive_into(memoryview(header))
+        body = bytearray(wire.body_size(header))
+        self._receive_into(memoryview(body))
+        return body
+
+    def _receive_into(self, view: memoryview) -> None:
+        """Fill ``view``."""
         done = 0
-        while done < size:
-            n = self._socket.recv_into(view[done:])
-            if n == 0:
-                raise ConnectionResetError("the server closed the connection")
-            done += n
-        return data
+        while done < len(view):
+            done += self._receive_some(view[done:])
 
-    def _receive_fd(self) -> int:
+    def _receive_some(self, view: memoryview) -> int:
+        """What has arrived, at least one byte and at most a view full."""
         assert self._socket is not None
-        close_on_exec = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-        data, fds, _, _ = socket.recv_fds(self._socket, 1, 1, close_on_exec)
-        if not data or not fds:
-            raise StoreError(
-                "no memory came with the reply",
-                where=self.address,
-                fix="raise this process's limit of open files (ulimit -n)",
-            )
-        return fds[0]
+        n = self._socket.recv_into(view)
+        if n == 0:
+            raise ConnectionResetError("the server closed the connection")
+        return n
 
     def _check_usable(self) -> None:
         if self._closed:
@@ -174,6 +187,52 @@ class Connection:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+
+
+class UnixConnection(Connection):
+    """A connection over a Unix socket, which can bring memory.
+
+    Parameters
+    ----------
+    address : str
+        ``"unix:/path/of/the/socket"``.
+    """
+
+    def __init__(self, address: str) -> None:
+        scheme, _, self._path = address.partition(":")
+        if scheme != "unix" or not self._path:
+            raise StoreError(f"{address!r} is not the address of an embedded store", fix='use "unix:/path"')
+        super().__init__(address)
+
+    def request_memory(self, request: wire.Request, expected: type[_Reply]) -> tuple[_Reply, int]:
+        """As `request` for a reply that brings a file descriptor, which the caller must close."""
+        frame = wire.pack(request)
+        with self._whole():
+            reply = self._talk(frame, 0.0)
+            fd = self._receive_fd() if isinstance(reply, expected) else -1
+        return self._checked(reply, expected), fd
+
+    def _dial(self) -> socket.socket:
+        dialled = socket.socket(socket.AF_UNIX)
+        try:
+            dialled.settimeout(REPLY_TIMEOUT_S)
+            _connect_patiently(dialled, self._path)
+        except BaseException:
+            dialled.close()
+            raise
+        return dialled
+
+    def _receive_fd(self) -> int:
+        assert self._socket is not None
+        close_on_exec = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+        data, fds, _, _ = socket.recv_fds(self._socket, 1, 1, close_on_exec)
+        if not data or not fds:
+            raise StoreError(
+                "no memory came with the reply",
+                where=self.address,
+                fix="raise this process's limit of open files (ulimit -n)",
+            )
+        return fds[0]
 
 
 def _connect_patiently(sock: socket.socket, path: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from squall.errors import StaleAttemptError, StoreError
-from squall.records import Registration, Report
+from squall.records import Int64, Registration, Report
 from squall.store.layout import Cells
 
 MAX_REPORTS = 100_000
@@ -23,7 +23,9 @@ MAX_ATTEMPT = (1 << 62) - 1
 @dataclass(slots=True)
 class _Slot:
     pid: int = 0
+    client: int = 0
     state: bytes = b""
+    reported: tuple[int, int] = (0, 0)  # client and number of its last numbered report
 
 
 @dataclass(slots=True)
@@ -86,23 +88,35 @@ class ControlCore:
             closed.cells.gone[0] = 1
             closed.wake()
 
-    def register(self, job: str, slot: int, attempt: int, pid: int) -> Registration:
-        """Take a slot over; see :meth:`squall.protocols.Control.register`."""
+    def register(self, job: str, slot: int, attempt: int, pid: int, client: int = 0) -> Registration:
+        """Take a slot over; see :meth:`squall.protocols.Control.register`.
+
+        ``client`` is a number that tells processes apart which may have the same ``pid``
+        because they run in different places.
+        """
         owner = self._slot(job, slot)
         if not 0 <= attempt <= MAX_ATTEMPT:
             raise StoreError(f"{attempt} cannot number an attempt", where=f"job {job!r}, slot {slot}")
         attempts = self._jobs[job].cells.attempts
         newest = int(attempts[slot])
         _refuse_if_replaced(job, slot, attempt, newest)
-        if attempt == newest and pid != owner.pid:
+        if attempt == newest and (pid, client) != (owner.pid, owner.client):
             raise StaleAttemptError(
                 f"attempt {attempt} already runs as process {owner.pid}",
                 where=f"job {job!r}, slot {slot}",
                 fix="end this second delivery of the same invocation",
             )
-        owner.pid = pid
+        owner.pid, owner.client = pid, client
         attempts[slot] = attempt
         return Registration(int(self._jobs[job].cells.progress[slot]), owner.state)
+
+    def progress(self, job: str, slot: int) -> int:
+        """Minibatches that a slot has fully applied."""
+        return int(progress_cell(self._job(job).cells, job, slot)[0])
+
+    def advance(self, job: str, slot: int, attempt: int, minibatches: int) -> None:
+        """Count; see :meth:`squall.protocols.Control.advance`."""
+        advance(self._job(job).cells, job, slot, attempt, minibatches)
 
     def save_state(self, job: str, slot: int, attempt: int, state: bytes) -> None:
         """Keep strategy state for the slot's next attempt."""
@@ -110,8 +124,10 @@ class ControlCore:
         self._check_attempt(job, slot, attempt)
         owner.state = state
 
-    def report(self, job: str, report: Report) -> None:
-        """Number a report and keep it for the driver.
+    def report(self, job: str, report: Report, client: int = 0, number: int = 0) -> None:
+        """Number a report and keep it for the driver, unless it is a repeat.
+
+        ``number`` rises from 1 with each report of a ``client``; 0 if it never repeats one.
 
         Raises
         ------
@@ -120,8 +136,10 @@ class ControlCore:
         StoreError
             If the driver has left :data:`MAX_REPORTS` unread.
         """
-        self._slot(job, report.slot)
+        slot = self._slot(job, report.slot)
         self._check_attempt(job, report.slot, report.attempt)
+        if number and slot.reported[0] == client and number <= slot.reported[1]:
+            return
         entry = self._jobs[job]
         if len(entry.reports) >= MAX_REPORTS:
             raise StoreError(
@@ -130,6 +148,7 @@ class ControlCore:
                 fix="stop the job; its driver hangs",
             )
         entry.reports.append(report)
+        slot.reported = (client, number) if number else slot.reported
         entry.wake()
 
     def reports(self, job: str, after: int) -> list[Report]:
@@ -175,14 +194,7 @@ class ControlCore:
         return bool(self._job(job).cells.stop[0])
 
     def _check_attempt(self, job: str, slot: int, attempt: int) -> None:
-        newest = int(self._jobs[job].cells.attempts[slot])
-        _refuse_if_replaced(job, slot, attempt, newest)
-        if attempt > newest:
-            raise StoreError(
-                f"attempt {attempt} has not registered",
-                where=f"job {job!r}, slot {slot}",
-                fix="call register before anything else",
-            )
+        _check_attempt(self._jobs[job].cells, job, slot, attempt)
 
     def _job(self, job: str) -> _Job:
         try:
@@ -192,13 +204,42 @@ class ControlCore:
 
     def _slot(self, job: str, slot: int) -> _Slot:
         slots = self._job(job).slots
-        if not 0 <= slot < len(slots):
-            raise StoreError(
-                f"there is no slot {slot}",
-                where=f"job {job!r}",
-                fix=f"its slots are 0 to {len(slots) - 1}",
-            )
+        _check_slot(job, slot, len(slots))
         return slots[slot]
+
+
+def progress_cell(cells: Cells, job: str, slot: int) -> Int64:
+    """The word (1,) of a slot's progress; raises `StoreError` if there is no such slot."""
+    _check_slot(job, slot, cells.n_slots)
+    return cells.progress[slot : slot + 1]
+
+
+def advance(cells: Cells, job: str, slot: int, attempt: int, minibatches: int) -> None:
+    """Raise a slot's progress; see :meth:`squall.protocols.Control.advance`."""
+    cell = progress_cell(cells, job, slot)
+    _check_attempt(cells, job, slot, attempt)
+    if minibatches >= 1 << 62:
+        raise StoreError(f"{minibatches} minibatches cannot be", where=f"job {job!r}, slot {slot}")
+    if minibatches > cell[0]:
+        cell[0] = minibatches
+
+
+def _check_slot(job: str, slot: int, n_slots: int) -> None:
+    if not 0 <= slot < n_slots:
+        raise StoreError(
+            f"there is no slot {slot}", where=f"job {job!r}", fix=f"its slots are 0 to {n_slots - 1}"
+        )
+
+
+def _check_attempt(cells: Cells, job: str, slot: int, attempt: int) -> None:
+    newest = int(cells.attempts[slot])
+    _refuse_if_replaced(job, slot, attempt, newest)
+    if attempt > newest:
+        raise StoreError(
+            f"attempt {attempt} has not registered",
+            where=f"job {job!r}, slot {slot}",
+            fix="call register before anything else",
+        )
 
 
 def _refuse_if_replaced(job: str, slot: int, attempt: int, newest: int) -> None:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import mmap
 import os
-import time
-from dataclasses import dataclass
-from types import TracebackType
 
-from squall.errors import StoreError
-from squall.records import Float32, Int64, Registration, Report, SharedTable, Stamp, TableSpec
+from squall.records import Float32, Int64, SharedTable, Stamp, TableSpec
 from squall.store import wire
-from squall.store.connection import Connection
+from squall.store.connection import Connection, UnixConnection
+from squall.store.control import advance, progress_cell
 from squall.store.layout import Cells, TableMemory
+from squall.store.requests import RemoteControl, RemoteStore
 from squall.store.table import ParameterTable
-
-_POLL_S = 5.0  # longest wait in one request; a server forgets a lost client's that soon
 
 
 def connect(address: str) -> EmbeddedStore:
@@ -31,53 +27,36 @@ def connect(address: str) -> EmbeddedStore:
     return store
 
 
-class EmbeddedStore:
+class EmbeddedStore(RemoteStore):
     """One process's view of the store; it belongs to the thread that made it.
 
     Attributes
     ----------
     tables : EmbeddedTables
         Implements :class:`squall.protocols.SharedTables`.
-    blobs : EmbeddedBlobs
+    blobs : RemoteBlobs
         Implements :class:`squall.protocols.Blobs`.
     control : EmbeddedControl
         Implements :class:`squall.protocols.Control`.
     """
 
     def __init__(self, address: str) -> None:
-        self._connection = Connection(address)
-        self._memory = _MappedMemory(self._connection)
-        self.tables = EmbeddedTables(self._connection, self._memory)
-        self.blobs = EmbeddedBlobs(self._connection)
-        self.control = EmbeddedControl(self._connection, self._memory)
-
-    @property
-    def address(self) -> str:
-        """Where it is connected."""
-        return self._connection.address
-
-    def open(self) -> None:
-        """Connect now rather than with the first request."""
-        self._connection.open()
+        connection = UnixConnection(address)
+        super().__init__(connection)
+        self._memory = _MappedMemory(connection)
+        self.tables = EmbeddedTables(connection, self._memory)
+        self.control = EmbeddedControl(connection, self._memory)
 
     def close(self) -> None:
         """Disconnect and unmap; idempotent.  Arrays still held keep their own memory mapped."""
         self._memory.clear()
-        self._connection.close()
-
-    def __enter__(self) -> EmbeddedStore:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        super().close()
 
 
 class _MappedMemory:
     """What this process has mapped of the store, by name."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: UnixConnection) -> None:
         self._connection = connection
         self._cells: dict[str, Cells] = {}
         self._tables: dict[str, ParameterTable] = {}
@@ -108,8 +87,7 @@ class _MappedMemory:
             del self._tables[name]
         reply, fd = self._connection.request_memory(wire.AttachTable(name), wire.SharedMemory)
         memory = TableMemory.over(_map(fd, reply.size), reply.spec.rows, reply.stride, reply.n_slots)
-        attempts = self.open_cells(name.partition("/")[0]).attempts
-        table = ParameterTable(reply.spec, memory, attempts)
+        table = ParameterTable(reply.spec, memory, self.open_cells(name.partition("/")[0]))
         self._tables[name] = table
         return table
 
@@ -181,93 +159,25 @@ class EmbeddedTables:
         return self._table(name).add(rows, deltas, stamp)
 
 
-@dataclass(frozen=True, slots=True)
-class EmbeddedBlobs:
-    """Blobs in the server's memory; those named ``"<job>/…"`` end with their job."""
-
-    _connection: Connection
-
-    def put(self, key: str, value: bytes) -> None:
-        """See :meth:`squall.protocols.Blobs.put`."""
-        self._connection.request(wire.PutBlob(key, value), wire.Done)
-
-    def put_if_absent(self, key: str, value: bytes) -> bool:
-        """See :meth:`squall.protocols.Blobs.put_if_absent`."""
-        return self._connection.request(wire.PutBlob(key, value, if_absent=True), wire.Done).changed
-
-    def get(self, key: str) -> bytes | None:
-        """See :meth:`squall.protocols.Blobs.get`."""
-        return self.mget([key])[0]
-
-    def mget(self, keys: list[str]) -> list[bytes | None]:
-        """See :meth:`squall.protocols.Blobs.mget`."""
-        return self._connection.request(wire.GetBlobs(keys), wire.Values).values
-
-    def wait(self, key: str, timeout: float) -> bytes | None:
-        """See :meth:`squall.protocols.Blobs.wait`."""
-        deadline = time.monotonic() + timeout
-        while True:
-            part = _part(deadline)
-            value = self._connection.request(wire.WaitBlob(key, part), wire.Values, part).values[0]
-            if value is not None or time.monotonic() >= deadline:
-                return value
-
-    def delete(self, key: str) -> None:
-        """See :meth:`squall.protocols.Blobs.delete`."""
-        self._connection.request(wire.DeleteBlob(key), wire.Done)
-
-
-class EmbeddedControl:
+class EmbeddedControl(RemoteControl):
     """Control by requests, but for the stop flag and progress, which are shared memory."""
 
     def __init__(self, connection: Connection, memory: _MappedMemory) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self._memory = memory
-
-    def open_job(self, job: str, n_slots: int) -> None:
-        """See :meth:`squall.protocols.Control.open_job`; the same again is a no-op."""
-        self._connection.request(wire.OpenJob(job, n_slots), wire.Done)
 
     def close_job(self, job: str) -> None:
         """See :meth:`squall.protocols.Control.close_job`; its workers are told to stop."""
         self._memory.forget_job(job)
-        self._connection.request(wire.CloseJob(job), wire.Done)
-
-    def register(self, job: str, slot: int, attempt: int, pid: int) -> Registration:
-        """See :meth:`squall.protocols.Control.register`.
-
-        A second process that registers the same attempt is refused as stale as well.
-        """
-        request = wire.Register(job, slot, attempt, pid)
-        return self._connection.request(request, wire.Registered).registration
+        super().close_job(job)
 
     def progress(self, job: str, slot: int) -> Int64:
         """See :meth:`squall.protocols.Control.progress`."""
-        cells = self._memory.open_cells(job)
-        if not 0 <= slot < cells.n_slots:
-            raise StoreError(
-                f"there is no slot {slot}",
-                where=f"job {job!r}",
-                fix=f"its slots are 0 to {cells.n_slots - 1}",
-            )
-        return cells.progress[slot : slot + 1]
+        return progress_cell(self._memory.open_cells(job), job, slot)
 
-    def save_state(self, job: str, slot: int, attempt: int, state: bytes) -> None:
-        """See :meth:`squall.protocols.Control.save_state`."""
-        self._connection.request(wire.SaveState(job, slot, attempt, state), wire.Done)
-
-    def report(self, job: str, report: Report) -> None:
-        """See :meth:`squall.protocols.Control.report`."""
-        self._connection.request(wire.SendReport(job, report), wire.Done)
-
-    def reports(self, job: str, after: int, timeout: float) -> list[Report]:
-        """See :meth:`squall.protocols.Control.reports`; forgets those before ``after``."""
-        deadline = time.monotonic() + timeout
-        while True:
-            part = _part(deadline)
-            reports = self._connection.request(wire.GetReports(job, after, part), wire.Reports, part).reports
-            if reports or time.monotonic() >= deadline:
-                return reports
+    def advance(self, job: str, slot: int, attempt: int, minibatches: int) -> None:
+        """See :meth:`squall.protocols.Control.advance`."""
+        advance(self._memory.open_cells(job), job, slot, attempt, minibatches)
 
     def request_stop(self, job: str) -> None:
         """See :meth:`squall.protocols.Control.request_stop`."""
@@ -276,8 +186,3 @@ class EmbeddedControl:
     def stop_requested(self, job: str) -> bool:
         """See :meth:`squall.protocols.Control.stop_requested`; True once the job is closed."""
         return bool(self._memory.cells(job).stop[0])
-
-
-def _part(deadline: float) -> float:
-    """Seconds to wait in one request."""
-    return max(0.0, min(_POLL_S, deadline - time.monotonic()))

@@ -16,7 +16,9 @@ from types import TracebackType
 from typing import IO
 
 from squall.errors import StoreError
-from squall.store.connection import Connection
+from squall.store import wire
+from squall.store.connection import UnixConnection
+from squall.store.opening import StoreAddress
 
 START_TIMEOUT_S = 30.0
 """Seconds that the server may take to start."""
@@ -84,6 +86,15 @@ class StoreProcess:
         """Where to :func:`~squall.store.embedded.connect`: ``"unix:<path>"``."""
         return self._address
 
+    def listen_tcp(self) -> StoreAddress:
+        """Where to connect by TCP on this host; the server listens there from the first call on."""
+        connection = UnixConnection(self._address)
+        try:
+            listening = connection.request(wire.Listen(), wire.Listening)
+        finally:
+            connection.close()
+        return StoreAddress(listening.address, listening.token)
+
     @property
     def pid(self) -> int:
         """The server's process id."""
@@ -100,7 +111,7 @@ class StoreProcess:
 
     def touch(self) -> bool:
         """Start its idle time anew; False if it has ended."""
-        connection = Connection(self._address)
+        connection = UnixConnection(self._address)
         try:
             connection.open()
         except StoreError:

@@ -2,7 +2,8 @@
 
 It listens on a Unix socket in a private temporary folder, writes its address as one line
 to standard output, and serves until its owner's pipe closes (which the system does even
-for an owner that was killed), it is terminated, or it has idled for long enough.
+for an owner that was killed), it is terminated, or it has idled for long enough.  When it is
+asked to, it listens on a TCP port of the loopback interface as well.
 :class:`squall.store.process.StoreProcess` starts it.
 
 It listens before it imports what it serves with: a client can go on at once, and its
@@ -25,7 +26,6 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-_BACKLOG = 1024  # all workers of a job may connect at the same moment
 _MAX_FILES = 65_536
 _MAX_SOCKET_PATH = 100  # bytes; systems allow 104 or 108
 
@@ -58,7 +58,7 @@ def main(owner_fd: int, idle_s: float) -> None:
     _allow_many_files()
     with private_folder() as folder, socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(folder / "socket"))
-        listener.listen(_BACKLOG)
+        listener.listen(1024)  # until `serving` takes over: all workers of a job may come at once
         _announce(f"unix:{folder / 'socket'}")
 
         import asyncio

@@ -1,4 +1,4 @@
-"""What the embedded store's server does for each request, whatever carries it."""
+"""What the store's server does for each request, whatever carries it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from squall.store import wire
 from squall.store.blobs import BlobCore
 from squall.store.control import ControlCore, check_job_name, check_n_slots, no_such_job
 from squall.store.layout import NEVER, Cells, TableMemory
+from squall.store.live import LiveTables
 from squall.store.memory import Segment, check_room
-from squall.store.table import check_spec, table_stride
+from squall.store.table import ParameterTable, check_spec, table_stride
 
 MAX_WAIT_S = 10.0
 """Longest that one request may wait; a client asks again, so that a lost one is soon forgotten."""
@@ -46,6 +47,7 @@ class _Job:
 
 
 _DONE = Answer(wire.Done())
+_SLOW = (wire.CreateTable, wire.WaitBlob, wire.GetReports)
 
 
 class StoreService:
@@ -62,6 +64,7 @@ class StoreService:
         self._control = ControlCore()
         self._blobs = BlobCore()
         self._jobs: dict[str, _Job] = {}
+        self._live = LiveTables(self._load)
         # One table is made at a time, so that two do not count on the same free memory.
         self._making = asyncio.Lock()
 
@@ -70,8 +73,22 @@ class StoreService:
         """Number of open jobs."""
         return len(self._jobs)
 
-    async def answer(self, request: wire.Request) -> Answer:
-        """Do what a request asks for; what is refused becomes a reply too."""
+    def answer_at_once(self, request: wire.Request) -> Answer | None:
+        """Do what a request asks for, or None if that takes time: then ask `answer_later`.
+
+        What is refused becomes a reply too.
+        """
+        if isinstance(request, _SLOW):
+            return None
+        try:
+            if isinstance(request, wire.TableData):
+                return Answer(self._live.answer(request))
+            return self._answer(request)
+        except StoreError as error:
+            return Answer(wire.failure(error))
+
+    async def answer_later(self, request: wire.Request) -> Answer:
+        """Do what a request asks for that may have to wait."""
         try:
             match request:
                 case wire.CreateTable():
@@ -81,11 +98,11 @@ class StoreService:
                 case wire.GetReports():
                     return await self._get_reports(request)
                 case _:
-                    return self._answer_at_once(request)
+                    return self._answer(request)
         except StoreError as error:
             return Answer(wire.failure(error))
 
-    def _answer_at_once(self, request: wire.Request) -> Answer:
+    def _answer(self, request: wire.Request) -> Answer:
         match request:
             case wire.DropTable():
                 self._drop_table(request.name)
@@ -106,16 +123,23 @@ class StoreService:
             case wire.AttachJob():
                 job = self._job(request.job)
                 return Answer(wire.JobMemory(job.n_slots, job.cells.size), job.cells)
-            case wire.Register(job, slot, attempt, pid):
-                return Answer(wire.Registered(self._control.register(job, slot, attempt, pid)))
+            case wire.Register(job, slot, attempt, pid, client):
+                return Answer(wire.Registered(self._control.register(job, slot, attempt, pid, client)))
+            case wire.Advance(job, slot, attempt, minibatches):
+                self._control.advance(job, slot, attempt, minibatches)
+            case wire.GetProgress():
+                return Answer(wire.Progress(self._control.progress(request.job, request.slot)))
+            case wire.RequestStop():
+                self._control.request_stop(request.job)
+            case wire.AskStop():
+                is_open = self._control.is_open(request.job)
+                return Answer(wire.Stopping(self._control.stop_requested(request.job) if is_open else None))
             case wire.SaveState():
                 self._control.save_state(request.job, request.slot, request.attempt, request.state)
             case wire.SendReport():
-                self._control.report(request.job, request.report)
+                self._control.report(request.job, request.report, request.client, request.number)
             case _:
-                raise StoreError(
-                    f"a {type(request).__name__} is not expected here", fix="say Hello only once"
-                )
+                raise StoreError(f"a {type(request).__name__} is not expected here", fix="greet only once")
         return _DONE
 
     # ------------------------------------------------------------------------------- jobs
@@ -143,7 +167,7 @@ class StoreService:
         closed = self._jobs.pop(job, None)
         if closed is not None:
             for table in closed.tables.values():
-                _retire(table, closed.n_slots)
+                self._retire(table, closed.n_slots)
             closed.cells.close()
 
     def _job(self, job: str) -> _Job:
@@ -191,7 +215,20 @@ class StoreService:
         job = self._jobs.get(_job_of(name))
         table = job.tables.pop(name, None) if job is not None else None
         if job is not None and table is not None:
-            _retire(table, job.n_slots)
+            self._retire(table, job.n_slots)
+
+    def _retire(self, table: _Table, n_slots: int) -> None:
+        """Tell who has mapped a table that it is gone, and let its memory go."""
+        self._live.forget(table.spec.name)
+        _head(table.memory, n_slots).gone[0] = 1
+        table.memory.close()
+
+    def _load(self, name: str) -> tuple[ParameterTable, Cells]:
+        """A table as the server itself works on it."""
+        table, n_slots = self._table(name), self._job(_job_of(name)).n_slots
+        memory = TableMemory.over(table.memory.map(), table.spec.rows, table.stride, n_slots)
+        cells = self._control.cells(_job_of(name))
+        return ParameterTable(table.spec, memory, cells), cells
 
     def _attach_table(self, name: str) -> Answer:
         table, n_slots = self._table(name), self._job(_job_of(name)).n_slots
@@ -267,12 +304,6 @@ async def _wait(event: asyncio.Event, timeout: float) -> None:
 def _head(memory: Segment, n_slots: int) -> TableMemory:
     """A table's words without its rows."""
     return TableMemory.over(memory.map(TableMemory.size(0, 0, n_slots)), 0, 0, n_slots)
-
-
-def _retire(table: _Table, n_slots: int) -> None:
-    """Tell who has mapped a table that it is gone, and let its memory go."""
-    _head(table.memory, n_slots).gone[0] = 1
-    table.memory.close()
 
 
 def _job_of(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Frames in, frames out: the store's service behind a listening Unix socket."""
+"""Frames in, frames out: the store's service behind its listening sockets."""
 
 from __future__ import annotations
 
@@ -9,82 +9,308 @@ import socket
 from squall.errors import StoreError
 from squall.log import get_logger
 from squall.store import wire
+from squall.store.auth import Door, WrongTokenError, new_token
+from squall.store.memory import Segment
 from squall.store.service import Answer, StoreService
 
 MAX_CONNECTIONS = 4096
-"""Connections at a time; more are closed at once."""
+"""Clients at a time; more are closed at once."""
+
+MAX_STRANGERS = 512
+"""Connections at a time that have not been greeted; the oldest must go for one more."""
 
 HELLO_TIMEOUT_S = 10.0
-"""Seconds that a new connection has to say Hello."""
+"""Seconds that a new connection has for its greeting."""
 
 FRAME_TIMEOUT_S = 60.0
 """Seconds that a frame may take from its first byte to its last, in either direction."""
 
-_MAX_LOGGED = 1000  # refused connections; a flood must not fill the disk
+BACKLOG = 1024
+"""Connections that may wait to be accepted: all workers of a job may come at the same moment."""
 
 _log = get_logger(__name__)
+
+_MAX_LOGGED = 1000  # refused connections; a flood must not fill the disk
+_FIRST_BUFFER = 2048  # bytes for a greeting
+_BUFFER = 64 << 10  # bytes at least from then on
+_KEPT_BUFFER = 256 << 10  # bytes at most that a connection holds between frames
 
 
 class Server:
     """Connections of clients, each answered in turn; none can hold up another."""
 
     def __init__(self, service: StoreService) -> None:
-        self._service = service
-        self._n_connections = 0
+        self.service = service
+        self._strangers: dict[ClientConnection, None] = {}  # in the order of their arrival
+        self._clients: set[ClientConnection] = set()
         self._n_logged = 0
+        self._listening = asyncio.Lock()
+        self._tcp: tuple[wire.Listening, asyncio.Server] | None = None
+        self.used()
+
+    def used(self) -> None:
+        """Somebody needs the server at this moment."""
         self._last_used = asyncio.get_running_loop().time()
 
     def idle_s(self) -> float:
         """Seconds since the last request or new connection; 0 while a job is open."""
-        now = asyncio.get_running_loop().time()
-        if self._service.n_jobs:
-            self._last_used = now
-        return now - self._last_used
+        if self.service.n_jobs:
+            self.used()
+        return asyncio.get_running_loop().time() - self._last_used
 
-    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection to its end."""
-        self._n_connections += 1
-        try:
-            if self._n_connections > MAX_CONNECTIONS:
-                raise wire.MalformedFrameError(f"more than {MAX_CONNECTIONS} connections")
-            # `drain` then means that all has been sent, which a descriptor must wait for.
-            writer.transport.set_write_buffer_limits(high=0)
-            await self._greet(reader, writer)
-            while (body := await _read_frame(reader, wire.MAX_FRAME, None)) is not None:
-                await self._reply(writer, await self._service.answer(wire.unpack_request(body)))
-                self._last_used = asyncio.get_running_loop().time()
-        except (wire.MalformedFrameError, TimeoutError, OSError) as error:
-            self._refused(error)
-        finally:
-            self._n_connections -= 1
-            writer.transport.abort()
+    async def listen_tcp(self) -> wire.Listening:
+        """Listen on a free port of the loopback interface as well, from the first call on."""
+        async with self._listening:
+            if self._tcp is None:
+                token = new_token()
+                loop = asyncio.get_running_loop()
+                listener = await loop.create_server(
+                    lambda: ClientConnection(self, token), "127.0.0.1", 0, backlog=BACKLOG
+                )
+                host, port = listener.sockets[0].getsockname()
+                self._tcp = wire.Listening(f"tcp://{host}:{port}", token), listener
+            return self._tcp[0]
 
-    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        body = await _read_frame(reader, wire.MAX_HELLO, HELLO_TIMEOUT_S)
-        if body is None:
-            return
-        hello = wire.unpack_request(body)
-        if not isinstance(hello, wire.Hello):
-            raise wire.MalformedFrameError(f"the first frame is a {type(hello).__name__}, not a Hello")
-        self._last_used = asyncio.get_running_loop().time()
-        await self._reply(writer, Answer(wire.Welcome(wire.VERSION)))
-        if hello.version != wire.VERSION:
-            raise wire.MalformedFrameError(f"the client speaks version {hello.version}, not {wire.VERSION}")
+    def close(self) -> None:
+        """Stop listening on TCP."""
+        if self._tcp is not None:
+            self._tcp[1].close()
 
-    async def _reply(self, writer: asyncio.StreamWriter, answer: Answer) -> None:
-        writer.write(_pack(answer.reply))
-        async with asyncio.timeout(FRAME_TIMEOUT_S):
-            await writer.drain()
-        if answer.memory is not None:
-            _send_descriptor(writer, answer.memory.fd)
+    def arrived(self, stranger: ClientConnection) -> None:
+        """A connection has been made; too many of them push the oldest out."""
+        self._strangers[stranger] = None
+        if len(self._strangers) > MAX_STRANGERS:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.refuse(TimeoutError("too many others wait to be greeted"))
 
-    def _refused(self, error: Exception) -> None:
+    def greeted(self, stranger: ClientConnection) -> None:
+        """A connection is a client's from now on; raises `MalformedFrameError` for one too many."""
+        if len(self._clients) >= MAX_CONNECTIONS:
+            raise wire.MalformedFrameError(f"more than {MAX_CONNECTIONS} connections")
+        del self._strangers[stranger]
+        self._clients.add(stranger)
+
+    def left(self, connection: ClientConnection) -> None:
+        """A connection has ended."""
+        self._strangers.pop(connection, None)
+        self._clients.discard(connection)
+
+    def log(self, error: Exception) -> None:
+        """Note why a connection was closed."""
         if isinstance(error, ConnectionError):
             _log.debug("a client has gone: %s", error)  # killed workers are everyday
             return
         self._n_logged += 1
         if self._n_logged <= _MAX_LOGGED:
             _log.warning("connection closed: %s: %s", type(error).__name__, error)
+
+
+class ClientConnection(asyncio.BufferedProtocol):
+    """One connection: a greeting, then requests, each answered before the next is looked at.
+
+    What arrives goes into one buffer, which grows with what has arrived, never with what a
+    header claims; requests are decoded where they lie.
+
+    Parameters
+    ----------
+    server : Server
+        What all connections share.
+    token : str, optional
+        What the client must know; None on the private Unix socket.
+    """
+
+    def __init__(self, server: Server, token: str | None) -> None:
+        self._server = server
+        self._door = Door(token)
+        self._private = token is None
+        self._view = memoryview(bytearray(_FIRST_BUFFER))
+        self._start = self._end = 0  # what has arrived and not been looked at
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._unsent = False
+        self._memory: Segment | None = None  # whose descriptor is to follow what is unsent
+        self._at_end = False
+
+    # ------------------------------------------------------------------ called by the event loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See :class:`asyncio.BaseProtocol`."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        # `pause_writing` then means that not all has been sent, which a descriptor must wait for.
+        transport.set_write_buffer_limits(high=0)
+        self._server.used()
+        self._set_timer(HELLO_TIMEOUT_S)
+        self._server.arrived(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """See :class:`asyncio.BufferedProtocol`."""
+        if self._end == len(self._view):
+            self._make_room()
+        return self._view[self._end :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """See :class:`asyncio.BufferedProtocol`."""
+        self._end += nbytes
+        self._work()
+
+    def eof_received(self) -> bool:
+        """The client sends no more; what it has asked for is still answered."""
+        self._at_end = True
+        if self._task is None and self._start < self._end:
+            self.refuse(wire.MalformedFrameError("a frame ends in the middle"))
+        return self._task is not None or self._unsent
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See :class:`asyncio.BaseProtocol`."""
+        self._set_timer(None)
+        if self._task is not None:
+            self._task.cancel()
+        self._server.left(self)
+        if exc is not None:
+            self._server.log(exc)
+
+    def pause_writing(self) -> None:
+        """Not all of a reply has been sent; the client may take its time, up to a limit."""
+        self._unsent = True
+        self._transport.pause_reading()
+        self._set_timer(FRAME_TIMEOUT_S)
+
+    def resume_writing(self) -> None:
+        """All has been sent."""
+        self._unsent = False
+        self._set_timer(None)
+        self._send_descriptor()
+        self._resume()
+
+    # -------------------------------------------------------------------------------- requests
+
+    def refuse(self, error: Exception) -> None:
+        """Close the connection, and no other, because of ``error``."""
+        if not self._transport.is_closing():
+            self._server.log(error)
+            self._transport.abort()
+
+    def _work(self) -> None:
+        """Answer what has arrived whole, as far as that can be done at once."""
+        try:
+            while not self._busy() and (body := self._next_frame()) is not None:
+                self._serve(wire.unpack_request(body))
+        except (wire.MalformedFrameError, OSError) as error:
+            self.refuse(error)
+        except WrongTokenError as error:
+            self._transport.write(wire.pack(wire.failure(error)))
+            self._server.log(error)
+            self._transport.close()
+        if self._door.open and not self._busy():
+            self._set_timer(FRAME_TIMEOUT_S if self._start < self._end else None)
+
+    def _busy(self) -> bool:
+        return self._task is not None or self._unsent or self._transport.is_closing()
+
+    def _resume(self) -> None:
+        """Go on after a pause."""
+        if self._at_end:
+            self._transport.close()
+        self._transport.resume_reading()
+        self._work()
+
+    def _next_frame(self) -> memoryview | None:
+        """The body of the next frame, valid until more is received; None if it is not all there."""
+        start = self._start + wire.HEADER_BYTES
+        if self._end < start:
+            return None
+        limit = wire.MAX_FRAME if self._door.open else wire.MAX_HELLO
+        end = start + wire.body_size(self._view[self._start : start], limit)
+        if self._end < end:
+            return None
+        self._start = end
+        if self._start == self._end:
+            self._start = self._end = 0
+            if len(self._view) > _KEPT_BUFFER:
+                body, self._view = self._view[start:end], memoryview(bytearray(_BUFFER))
+                return body
+        return self._view[start:end]
+
+    def _make_room(self) -> None:
+        """For more of a frame that has filled the buffer: as much again as has arrived."""
+        held = self._view[self._start : self._end]
+        size = len(held)
+        view = self._view if self._start else memoryview(bytearray(max(_BUFFER, 2 * size)))
+        view[:size] = held
+        self._view, self._start, self._end = view, 0, size
+
+    def _serve(self, request: wire.Request) -> None:
+        self._server.used()
+        if not self._door.open:
+            self._greet(request)
+            return
+        self._set_timer(None)  # the frame is complete
+        if isinstance(request, wire.Listen) and self._private:
+            self._serve_later(request)
+        elif (answer := self._server.service.answer_at_once(request)) is not None:
+            self._reply(answer)
+        else:
+            self._serve_later(request)
+
+    def _greet(self, request: wire.Request) -> None:
+        reply = self._door.answer(request)
+        if self._door.open:
+            self._server.greeted(self)
+        self._reply(Answer(reply))
+        if isinstance(request, wire.Hello) and request.version != wire.VERSION:
+            raise wire.MalformedFrameError(f"the client speaks version {request.version}, not {wire.VERSION}")
+
+    def _serve_later(self, request: wire.Request) -> None:
+        self._transport.pause_reading()
+        self._task = asyncio.get_running_loop().create_task(self._answer_later(request))
+
+    async def _answer_later(self, request: wire.Request) -> None:
+        try:
+            if isinstance(request, wire.Listen):
+                answer = Answer(await self._server.listen_tcp())
+            else:
+                answer = await self._server.service.answer_later(request)
+        except BaseException:
+            self._transport.abort()
+            raise
+        self._task = None
+        self._server.used()
+        self._reply(answer)
+        if not self._unsent:
+            self._resume()
+
+    # ---------------------------------------------------------------------------------- replies
+
+    def _reply(self, answer: Answer) -> None:
+        self._memory = answer.memory
+        self._transport.write(_pack(answer.reply))
+        if not self._unsent:
+            self._send_descriptor()
+
+    def _send_descriptor(self) -> None:
+        segment, self._memory = self._memory, None
+        if segment is None:
+            return
+        # A transport's own socket object cannot send descriptors, so borrow its file.
+        borrowed = socket.socket(fileno=self._transport.get_extra_info("socket").fileno())
+        try:
+            socket.send_fds(borrowed, [b"\0"], [segment.fd])
+        except OSError as error:
+            self.refuse(error)
+        finally:
+            borrowed.detach()
+
+    def _set_timer(self, seconds: float | None) -> None:
+        """Close the connection in so many seconds, unless that is under way; None: do not."""
+        if seconds is None:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+        elif self._timer is None:
+            late = TimeoutError(f"a frame took more than {seconds:g} s")
+            self._timer = asyncio.get_running_loop().call_later(seconds, self.refuse, late)
 
 
 def _pack(reply: wire.Reply) -> bytearray:
@@ -94,39 +320,17 @@ def _pack(reply: wire.Reply) -> bytearray:
         return wire.pack(wire.failure(error))
 
 
-def _send_descriptor(writer: asyncio.StreamWriter, fd: int) -> None:
-    # A transport's own socket object cannot send descriptors, so borrow its file.
-    borrowed = socket.socket(fileno=writer.get_extra_info("socket").fileno())
-    try:
-        socket.send_fds(borrowed, [b"\0"], [fd])
-    finally:
-        borrowed.detach()
-
-
-async def _read_frame(reader: asyncio.StreamReader, limit: int, timeout: float | None) -> bytes | None:
-    """One frame's body, or None if the other side has closed between frames."""
-    try:
-        async with asyncio.timeout(timeout):
-            first = await reader.read(1)
-            if not first:
-                return None
-        async with asyncio.timeout(FRAME_TIMEOUT_S if timeout is None else timeout):
-            header = first + await reader.readexactly(wire.HEADER_BYTES - 1)
-            return await reader.readexactly(wire.body_size(header, limit))
-    except asyncio.IncompleteReadError as error:
-        raise wire.MalformedFrameError("a frame ends in the middle") from error
-
-
 async def serve(listener: socket.socket, folder: str, owner_fd: int, idle_s: float) -> None:
     """Serve on ``listener`` until the owner has gone or ``idle_s`` have passed without a job."""
     loop = asyncio.get_running_loop()
     end = asyncio.Event()
     loop.add_reader(owner_fd, end.set)
     server = Server(StoreService(folder))
-    accepting = await asyncio.start_unix_server(server.connected, sock=listener)
+    accepting = await loop.create_unix_server(lambda: ClientConnection(server, None), sock=listener)
     while not end.is_set() and (rest := idle_s - server.idle_s()) > 0:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(rest if idle_s != float("inf") else None):
                 await end.wait()
     # Not `async with`: from Python 3.12 on that would wait for the clients to leave.
     accepting.close()
+    server.close()

@@ -58,14 +58,15 @@ class ParameterTable:
         Its shape and optimiser.
     memory : TableMemory
         Rows, step counter and sequence words; may be shared with other processes.
-    attempts : (n_slots + 1,) int64
-        The newest attempt of each slot; raised by a stamp of a newer one.
+    cells : Cells
+        The job's words: each slot's newest attempt, raised by a stamp of a newer one, and its
+        progress, raised by the updates that complete a minibatch.
     """
 
-    def __init__(self, spec: TableSpec, memory: TableMemory, attempts: Int64) -> None:
+    def __init__(self, spec: TableSpec, memory: TableMemory, cells: Cells) -> None:
         self._spec = spec
         self._memory = memory
-        self._attempts = attempts
+        self._attempts, self._progress = cells.attempts, cells.progress
         optimizer = spec.optimizer
         # The kernels' arguments, once: a pull of some rows takes microseconds.
         self._array, self._step, self._dim = memory.array, memory.step, spec.dim
@@ -78,7 +79,7 @@ class ParameterTable:
         """A table of zeros in this process's own memory, for ``n_slots`` workers."""
         check_spec(spec)
         memory = TableMemory.private(spec.rows, table_stride(spec), n_slots)
-        return cls(spec, memory, Cells.private(n_slots).attempts)
+        return cls(spec, memory, Cells.private(n_slots))
 
     @property
     def spec(self) -> TableSpec:
@@ -186,6 +187,7 @@ class ParameterTable:
         sequences, slot = self._memory.sequences, stamp.slot
         last = sequences[slot]
         if stamp.sequence <= last:
+            self._count(stamp)  # its first sender may have died before it could
             return False
         sequences[slot] = stamp.sequence
         try:
@@ -194,7 +196,12 @@ class ParameterTable:
             # The kernels check everything before they change anything.
             sequences[slot] = last
             self._refuse(error)
+        self._count(stamp)
         return True
+
+    def _count(self, stamp: Stamp) -> None:
+        if stamp.minibatches > self._progress[stamp.slot]:
+            self._progress[stamp.slot] = stamp.minibatches
 
     def _check_attempt(self, stamp: Stamp) -> None:
         slot, attempts = stamp.slot, self._attempts

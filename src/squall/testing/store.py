@@ -15,7 +15,7 @@ import pytest
 
 from squall.errors import StaleAttemptError, StoreError
 from squall.protocols import Blobs, Control, Tables
-from squall.records import Float32, Int64, OptimizerSpec, Phases, Report, Stamp, TableSpec
+from squall.records import Float32, Int64, OptimizerSpec, Phases, Registration, Report, Stamp, TableSpec
 
 N_SLOTS = 3
 """Slots of the job that the fixtures open."""
@@ -47,6 +47,11 @@ class TablesContract:
     @pytest.fixture
     def register(self) -> Callable[[int, int], None]:
         """Registers (slot, attempt) of the job."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def progress(self) -> Callable[[int], int]:
+        """The progress of a slot of the job."""
         raise NotImplementedError
 
     @pytest.fixture
@@ -162,6 +167,26 @@ class TablesContract:
         assert tables.exchange(name, push, rows_of(3, 4), Stamp(0, 0, 0)).tolist() == [[-0.5, -0.5], [0, 0]]
         assert tables.exchange(name, push, rows_of(3), Stamp(0, 0, 0)).tolist() == [[-0.5, -0.5]]
         assert tables.exchange(name, None, rows_of(3), Stamp(0, 0, 1)).tolist() == [[-0.5, -0.5]]
+
+    def test_updates_count_the_minibatches_they_complete(
+        self, tables: Tables, name: str, progress: Callable[[int], int]
+    ) -> None:
+        rows, ones = rows_of(0), filled((1, 2), 1.0)
+        assert progress(1) == 0
+        tables.push(name, rows, ones, Stamp(1, 0, 0, 1))
+        assert progress(1) == 1
+        tables.exchange(name, (rows, ones), rows, Stamp(1, 0, 1, 5))
+        assert progress(1) == 5
+        tables.add(name, rows, ones, Stamp(1, 0, 2))
+        assert progress(1) == 5, "this one says nothing of minibatches"
+        tables.push(name, rows, ones, Stamp(1, 0, 2, 6))
+        assert progress(1) == 6, "the repeat shows that it has been applied"
+        tables.push(name, rows, ones, Stamp(1, 0, 3, 4))
+        assert progress(1) == 6, "never back"
+        with pytest.raises(StoreError):
+            tables.push(name, rows_of(99), ones, Stamp(1, 0, 4, 7))
+        tables.exchange(name, None, rows, Stamp(1, 0, 4, 7))
+        assert (progress(0), progress(1)) == (0, 6), "nothing was applied"
 
     def test_the_driver_has_a_slot(self, tables: Tables, name: str) -> None:
         assert tables.add(name, rows_of(0), filled((1, 2), 1.0), Stamp(-1, 0, 0))
@@ -333,6 +358,7 @@ class ControlContract:
         calls: list[Callable[[], object]] = [
             lambda: control.register(new_job, 0, 0, 1),
             lambda: control.progress(new_job, 0),
+            lambda: control.advance(new_job, 0, 0, 1),
             lambda: control.save_state(new_job, 0, 0, b""),
             lambda: control.report(new_job, report_of(0, 0)),
             lambda: control.reports(new_job, 0, 0.0),
@@ -349,12 +375,15 @@ class ControlContract:
             control.register(job, slot, 0, 1)
         with pytest.raises(StoreError, match="slot"):
             control.progress(job, slot)
+        with pytest.raises(StoreError, match="slot"):
+            control.advance(job, slot, 0, 1)
 
     def test_a_successor_takes_over(self, control: Control, other: Control, job: str) -> None:
         first = control.register(job, 1, 0, 1)
         assert (first.minibatches, first.state) == (0, b"")
-        control.progress(job, 1)[0] += 41
-        control.progress(job, 1)[0] += 1
+        control.advance(job, 1, 0, 41)
+        control.advance(job, 1, 0, 42)
+        control.advance(job, 1, 0, 7)
         control.save_state(job, 1, 0, b"momentum")
         second = other.register(job, 1, 1, 2)
         assert (second.minibatches, second.state) == (42, b"momentum")
@@ -367,13 +396,14 @@ class ControlContract:
         calls: list[Callable[[], object]] = [
             lambda: control.register(job, 0, 1, 1),
             lambda: control.save_state(job, 0, 0, b"old"),
+            lambda: control.advance(job, 0, 0, 5),
             lambda: control.report(job, report_of(0, 0)),
         ]
         for call in calls:
             with pytest.raises(StaleAttemptError, match="replaced by attempt 2"):
                 call()
         assert control.reports(job, 0, 0.0) == []
-        assert other.register(job, 0, 3, 3).state == b""
+        assert other.register(job, 0, 3, 3) == Registration(0, b"")
 
     def test_register_again(self, control: Control, other: Control, job: str) -> None:
         control.register(job, 0, 0, 1)

@@ -15,7 +15,7 @@ from squall.errors import StaleAttemptError
 from squall.models.logistic import LogisticModel
 from squall.protocols import FunctionContext
 from squall.records import WorkerTask, turn_key
-from squall.store.embedded import EmbeddedStore, connect
+from squall.store import Store, connect
 from squall.worker.loop import Ended, train
 from squall.worker.reporter import Reporter
 from squall.worker.strategies import strategy_from_dict
@@ -52,7 +52,7 @@ def _work(task: WorkerTask, context: FunctionContext, started: float) -> Ended:
     model = msgspec.convert(task.model, LogisticModel)
     objects = ObjectStore(task.storage)
     manifest = load_training(objects, task.training)
-    with connect(task.store) as store:
+    with connect(task.store, task.token) as store:
         if task.standby:
             early = _await_turn(task, store, context)
             if early is not None:
@@ -81,11 +81,12 @@ def _work(task: WorkerTask, context: FunctionContext, started: float) -> Ended:
             ended = train(
                 task, context, registration, store.control, store.blobs, strategy, stream, reporter, optimizer
             )
-        print(f"slot {task.slot} attempt {task.attempt}: {ended.end} after minibatch {int(progress[0])}")
+        done = int(store.control.progress(task.job, task.slot)[0])
+        print(f"slot {task.slot} attempt {task.attempt}: {ended.end} after minibatch {done}")
     return ended
 
 
-def _await_turn(task: WorkerTask, store: EmbeddedStore, context: FunctionContext) -> Ended | None:
+def _await_turn(task: WorkerTask, store: Store, context: FunctionContext) -> Ended | None:
     """Wait, ready to go, until the predecessor has handed the slot over; None when it has."""
     key = turn_key(task.job, task.slot, task.attempt)
     print(f"slot {task.slot} attempt {task.attempt}: stands by in process {os.getpid()}", flush=True)

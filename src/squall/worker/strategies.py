@@ -24,7 +24,8 @@ class ParameterServer(msgspec.Struct, frozen=True, tag="parameter_server"):
         """The strategy at work in one worker."""
         if isinstance(tables, SharedTables):
             return SharedMemoryUpdates(model, tables, task.table, progress)
-        return ExchangedUpdates(model, tables, task.table, progress, task.slot, task.attempt)
+        done = int(progress[0])
+        return ExchangedUpdates(model, tables, task.table, done, task.slot, task.attempt)
 
 
 class SharedMemoryUpdates:
@@ -52,18 +53,20 @@ class SharedMemoryUpdates:
 
 
 class ExchangedUpdates:
-    """Updates by messages: the last gradient out and the next weights in, in one round trip."""
+    """Updates by messages: the last gradient out and the next weights in, in one round trip.
 
-    def __init__(
-        self, model: Model, tables: Tables, table: str, progress: Int64, slot: int, attempt: int
-    ) -> None:
-        self._model, self._tables, self._table, self._progress = model, tables, table, progress
+    The store counts a minibatch when it applies its push, so that progress is exactly what has
+    been applied, whenever this process dies.
+    """
+
+    def __init__(self, model: Model, tables: Tables, table: str, done: int, slot: int, attempt: int) -> None:
+        self._model, self._tables, self._table, self._done = model, tables, table, done
         self._slot, self._attempt = slot, attempt
 
     def _stamp(self) -> Stamp:
         # Numbered by the minibatch, so that a successor which repeats its predecessor's last
-        # push (applied, but not yet counted) is recognised and the push dropped.
-        return Stamp(self._slot, self._attempt, int(self._progress[0]))
+        # push is recognised and the push dropped.
+        return Stamp(self._slot, self._attempt, self._done, self._done + 1)
 
     def step(
         self, block: Block, order: Int32, batch_size: int, first: int, count: int
@@ -76,7 +79,7 @@ class ExchangedUpdates:
             minibatch = order[batch * batch_size : (batch + 1) * batch_size]
             needed, handle = self._model.needed_rows(block, minibatch)
             weights = self._tables.exchange(self._table, pending, needed, self._stamp())
-            self._progress[0] += pending is not None
+            self._done += pending is not None
             pending = None
             gradient, loss, weight = self._model.gradient(block, minibatch, handle, weights, batch_size)
             if not np.isfinite(loss):
@@ -85,7 +88,7 @@ class ExchangedUpdates:
             loss_sum, weight_sum, rows = loss_sum + loss, weight_sum + weight, rows + len(minibatch)
         if pending is not None:
             self._tables.push(self._table, *pending, self._stamp())
-            self._progress[0] += 1
+            self._done += 1
         return loss_sum, weight_sum, rows
 
     def finish_epoch(self, epoch: int) -> None:

@@ -1,0 +1,78 @@
+"""Connecting to a store of any kind, by its address."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
+
+from squall.errors import StoreError
+
+if TYPE_CHECKING:
+    from squall.protocols import Blobs, Control, Tables
+
+
+@dataclass(frozen=True)
+class StoreAddress:
+    """Where a store is, and what it asks of who comes by TCP."""
+
+    url: str
+    token: str = field(default="", repr=False)
+
+
+class Store(Protocol):
+    """A client of a store; it belongs to the thread that made it."""
+
+    @property
+    def tables(self) -> Tables:
+        """Tables of parameters."""
+
+    @property
+    def blobs(self) -> Blobs:
+        """Small named values."""
+
+    @property
+    def control(self) -> Control:
+        """The job's slots."""
+
+    def close(self) -> None:
+        """Disconnect; idempotent."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None: ...
+
+
+def connect(address: str, token: str = "") -> Store:
+    """Connect to the store at ``"unix:<path>"`` (its memory is mapped) or ``"tcp://host:port"``.
+
+    Parameters
+    ----------
+    address : str
+        Where it is.
+    token : str
+        What a store on TCP asks for.
+
+    Raises
+    ------
+    StoreError
+        If the address is of neither form, nobody answers there, or the token is wrong.
+    """
+    scheme = address.partition(":")[0]
+    if scheme == "unix":
+        from squall.store import embedded
+
+        return embedded.connect(address)
+    if scheme == "tcp":
+        from squall.store import tcp
+
+        return tcp.connect(address, token)
+    raise StoreError(
+        f"{address!r} is not the address of a store", fix='use "unix:/path" or "tcp://host:port"'
+    )

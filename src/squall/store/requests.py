@@ -1,0 +1,137 @@
+"""What a client asks by requests alone, whatever the socket: blobs, and most of control."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from squall.records import Registration, Report
+from squall.store import wire
+from squall.store.connection import Connection
+
+_POLL_S = 5.0  # longest wait in one request; a server forgets a lost client's that soon
+
+
+class RemoteStore:
+    """One process's view of a store; it belongs to the thread that made it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.blobs = RemoteBlobs(connection)
+
+    @property
+    def address(self) -> str:
+        """Where it is connected."""
+        return self._connection.address
+
+    def open(self) -> None:
+        """Connect now rather than with the first request."""
+        self._connection.open()
+
+    def close(self) -> None:
+        """Disconnect; idempotent."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteBlobs:
+    """Blobs in the server's memory; those named ``"<job>/…"`` end with their job."""
+
+    _connection: Connection
+
+    def put(self, key: str, value: bytes) -> None:
+        """See :meth:`squall.protocols.Blobs.put`."""
+        self._connection.request(wire.PutBlob(key, value), wire.Done)
+
+    def put_if_absent(self, key: str, value: bytes) -> bool:
+        """See :meth:`squall.protocols.Blobs.put_if_absent`."""
+        return self._connection.request(wire.PutBlob(key, value, if_absent=True), wire.Done).changed
+
+    def get(self, key: str) -> bytes | None:
+        """See :meth:`squall.protocols.Blobs.get`."""
+        return self.mget([key])[0]
+
+    def mget(self, keys: list[str]) -> list[bytes | None]:
+        """See :meth:`squall.protocols.Blobs.mget`."""
+        return self._connection.request(wire.GetBlobs(keys), wire.Values).values
+
+    def wait(self, key: str, timeout: float) -> bytes | None:
+        """See :meth:`squall.protocols.Blobs.wait`."""
+        deadline = time.monotonic() + timeout
+        while True:
+            part = _part(deadline)
+            value = self._connection.request(wire.WaitBlob(key, part), wire.Values, part).values[0]
+            if value is not None or time.monotonic() >= deadline:
+                return value
+
+    def delete(self, key: str) -> None:
+        """See :meth:`squall.protocols.Blobs.delete`."""
+        self._connection.request(wire.DeleteBlob(key), wire.Done)
+
+
+class RemoteControl:
+    """Control, but for the stop flag and progress, which each kind of client sees in its own way.
+
+    Parameters
+    ----------
+    connection : Connection
+        To the server.
+    client : int
+        A number that no other client has; 0 where process ids tell them apart and no request
+        is sent twice.
+    """
+
+    def __init__(self, connection: Connection, client: int = 0) -> None:
+        self._connection = connection
+        self._client = client
+        self._sent = 0
+
+    def open_job(self, job: str, n_slots: int) -> None:
+        """See :meth:`squall.protocols.Control.open_job`; the same again is a no-op."""
+        self._connection.request(wire.OpenJob(job, n_slots), wire.Done)
+
+    def close_job(self, job: str) -> None:
+        """See :meth:`squall.protocols.Control.close_job`; its workers are told to stop."""
+        self._connection.request(wire.CloseJob(job), wire.Done)
+
+    def register(self, job: str, slot: int, attempt: int, pid: int) -> Registration:
+        """See :meth:`squall.protocols.Control.register`.
+
+        A second process that registers the same attempt is refused as stale as well.
+        """
+        request = wire.Register(job, slot, attempt, pid, self._client)
+        return self._connection.request(request, wire.Registered).registration
+
+    def save_state(self, job: str, slot: int, attempt: int, state: bytes) -> None:
+        """See :meth:`squall.protocols.Control.save_state`."""
+        self._connection.request(wire.SaveState(job, slot, attempt, state), wire.Done)
+
+    def report(self, job: str, report: Report) -> None:
+        """See :meth:`squall.protocols.Control.report`."""
+        self._sent += bool(self._client)
+        request = wire.SendReport(job, report, self._client, self._sent)
+        self._connection.request(request, wire.Done)
+
+    def reports(self, job: str, after: int, timeout: float) -> list[Report]:
+        """See :meth:`squall.protocols.Control.reports`; forgets those before ``after``."""
+        deadline = time.monotonic() + timeout
+        while True:
+            part = _part(deadline)
+            reports = self._connection.request(wire.GetReports(job, after, part), wire.Reports, part).reports
+            if reports or time.monotonic() >= deadline:
+                return reports
+
+
+def _part(deadline: float) -> float:
+    """Seconds to wait in one request."""
+    return max(0.0, min(_POLL_S, deadline - time.monotonic()))

@@ -1,0 +1,93 @@
+"""A relay between clients and a store, which does harm at chosen frames."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Callable
+
+import msgspec
+
+Hook = Callable[[str], bool]
+
+
+def never(name: str) -> bool:
+    return False
+
+
+class Proxy:
+    """Listens on a port of its own; ``before`` and ``after`` are asked with each request's name.
+
+    True from ``before`` cuts the connection before the server sees the request, True from
+    ``after`` when it has been served, before its reply is passed on.
+    """
+
+    def __init__(self, upstream: str, before: Hook = never, after: Hook = never) -> None:
+        host, port = upstream.removeprefix("tcp://").split(":")
+        self._upstream = (host, int(port))
+        self.before, self.after = before, after
+        self.requests: list[str] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # the listener is closed
+            while True:
+                client, _ = self._listener.accept()
+                thread = threading.Thread(target=self._relay, args=(client,))
+                self._threads.append(thread)
+                thread.start()
+
+    def _relay(self, client: socket.socket) -> None:
+        with client, contextlib.suppress(OSError), socket.create_connection(self._upstream) as server:
+            while frame := read_frame(client):
+                name = msgspec.msgpack.decode(frame[4:])[0]
+                self.requests.append(name)
+                if self.before(name):
+                    return
+                server.sendall(frame)
+                reply = read_frame(server)
+                if self.after(name):
+                    return
+                client.sendall(reply)
+
+    def __enter__(self) -> Proxy:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for thread in self._threads:
+            thread.join(10)
+
+
+def read_frame(connection: socket.socket) -> bytes:
+    """One frame with its header; nothing at the end of the connection."""
+    header = receive(connection, 4)
+    return header + receive(connection, struct.unpack(">I", header)[0]) if header else b""
+
+
+def receive(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        part = connection.recv(size - len(data))
+        if not part:
+            return b""
+        data += part
+    return data
+
+
+def once(name: str, at: int = 1) -> Hook:
+    """True for the ``at``-th request of a name, and never again."""
+    count = 0
+
+    def hook(seen: str) -> bool:
+        nonlocal count
+        count += seen == name
+        return seen == name and count == at
+
+    return hook
