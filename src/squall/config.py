@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self, get_args
 
 from squall.errors import SettingError
 from squall.records import Chaos
@@ -30,6 +30,7 @@ SMALL_DATA_ROWS = 50_000
 """Below this many rows ``workers="auto"`` means one, so that a fit is deterministic."""
 
 _AUTO = '"auto" or '
+Isolation = Literal["off", "strict"]
 DEFAULT_PRICES = "aws-lambda-us-east-1"
 
 
@@ -137,12 +138,21 @@ class LocalBackend:
     lifetime : str or float, default "900s"
         How long one function may live, such as ``"30s"``.  A worker hands its place over to a
         successor before that.
+    isolation : {"off", "strict"}, default "off"
+        ``"strict"`` makes this machine stand in for a cloud.  Every function is a fresh Python
+        without the client's memory, descriptors, environment variables, folders and Unix
+        sockets (as far as this user may hide them: ``squall doctor`` tells), so that
+        ``storage`` must be an object store and ``store`` one that is reached by TCP.  Rules
+        are AWS Lambda's: 128 to 10,240 MB, at most 900 s, 512 MB in ``/tmp``, and a call above
+        ``concurrency`` (default there: 1,000) is throttled, not queued.  Not a security
+        boundary.
     chaos : Chaos, optional
         A fault to inject, to see a job survive it; see :mod:`squall.testing`.
     """
 
     concurrency: int | None = None
     lifetime: str | float = "900s"
+    isolation: Isolation = "off"
     chaos: Chaos | None = None
 
     name = "local"
@@ -151,6 +161,7 @@ class LocalBackend:
         problems = Problems("LocalBackend")
         if self.concurrency is not None:
             problems.integer("concurrency", self.concurrency, 1)
+        problems.choice("isolation", self.isolation, get_args(Isolation))
         lifetime = problems.check(parse_duration, "lifetime", self.lifetime)
         if lifetime is not None and lifetime < 1.0:
             problems.add(
