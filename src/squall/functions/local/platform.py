@@ -11,7 +11,6 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,13 @@ import msgspec
 from squall.config import Isolation
 from squall.errors import PlatformError, SettingError
 from squall.functions import payload
+from squall.functions.invocation import Ending
 from squall.functions.limits import PlatformLimits, load_limits
 from squall.functions.local import wire
 from squall.functions.local.connection import Connection, ConnectionEndedError
 from squall.functions.local.readable import readable
 from squall.log import get_logger
-from squall.records import Outcome, Shape
+from squall.records import Shape
 
 MAX_LOG_BYTES = 1 << 20
 DEFAULT_CONCURRENCY = 1000
@@ -44,58 +44,14 @@ _OBJECT_STORE_VARIABLES = frozenset(
 _log = get_logger("squall.functions.local")
 
 
-class LocalInvocation:
+class LocalInvocation(Ending):
     """`squall.protocols.Invocation` of a local function.  Usable from any thread."""
 
     def __init__(self, call_id: str) -> None:
-        self._id = call_id
+        super().__init__(call_id)
         self._connection: Connection | None = None
-        self._outcome: Outcome | None = None
-        self._ended = threading.Event()
-        self._lock = threading.Lock()
-        self._callbacks: list[Callable[[Outcome], None]] = []
         self._log: deque[bytes] = deque()
         self._log_bytes = 0
-        self._pid = os.getpid()
-
-    def __repr__(self) -> str:
-        return f"<LocalInvocation {self._id}: {self._outcome.kind if self._outcome else 'running'}>"
-
-    @property
-    def id(self) -> str:
-        """Unique name, the same inside the function."""
-        return self._id
-
-    def outcome(self, timeout: float | None = None) -> Outcome:
-        """Wait for the end.
-
-        Raises
-        ------
-        TimeoutError
-            If it has not ended within ``timeout`` seconds.
-        PlatformError
-            In a forked child of the process that started it, which will never hear of it.
-        """
-        if self._outcome is None and os.getpid() != self._pid:
-            raise PlatformError(
-                f"invocation {self._id} belongs to the process that started it",
-                fix="wait for it there, or start it after the fork",
-            )
-        if not self._ended.wait(timeout) or self._outcome is None:
-            raise TimeoutError(f"invocation {self._id} has not ended after {timeout:g} s")
-        return self._outcome
-
-    def add_done_callback(self, callback: Callable[[Outcome], None]) -> None:
-        """Call ``callback`` once when it ends (at once if it has).
-
-        It is called from the platform's reader thread, so it must not wait for another
-        invocation; what it raises is logged.
-        """
-        with self._lock:
-            if self._outcome is None:
-                self._callbacks.append(callback)
-                return
-        self._notify(callback, self._outcome)
 
     def cancel(self) -> bool:
         """Kill it, or take it off the queue; False if it has ended already."""
@@ -119,21 +75,6 @@ class LocalInvocation:
             self._log_bytes += len(data)
             while self._log_bytes - len(self._log[0]) >= MAX_LOG_BYTES:
                 self._log_bytes -= len(self._log.popleft())
-
-    def finish(self, outcome: Outcome) -> None:
-        """Tell everyone who waits."""
-        with self._lock:
-            self._outcome = outcome
-            callbacks, self._callbacks = self._callbacks, []
-        self._ended.set()
-        for callback in callbacks:
-            self._notify(callback, outcome)
-
-    def _notify(self, callback: Callable[[Outcome], None], outcome: Outcome) -> None:
-        try:
-            callback(outcome)
-        except Exception:  # noqa: BLE001 - the reader thread has to go on
-            _log.exception("a callback of invocation %s raised", self._id)
 
 
 class LocalEndpoint:

@@ -10,7 +10,9 @@ import os
 import threading
 
 from squall.config import Isolation, LocalBackend
+from squall.functions.local.chaos import ChaosPlatform
 from squall.functions.local.platform import LocalPlatform
+from squall.protocols import FunctionPlatform
 
 _lock = threading.Lock()
 _platforms: dict[tuple[int | None, float | None, str], LocalPlatform] = {}
@@ -32,9 +34,10 @@ def shared(
         return _platforms[key]
 
 
-def open_platform(backend: LocalBackend) -> LocalPlatform:
+def open_platform(backend: LocalBackend) -> FunctionPlatform:
     """The shared platform that a run's backend asks for (the registry's entry)."""
-    return shared(backend.concurrency, backend.lifetime_s, backend.isolation)
+    platform = shared(backend.concurrency, backend.lifetime_s, backend.isolation)
+    return platform if backend.chaos is None else ChaosPlatform(platform, backend.chaos)
 
 
 def shutdown() -> None:
