@@ -306,6 +306,11 @@ class Run:
             problems.add(f"memory={self.memory!r} is below 128MB, the least that a function can have")
         if self.storage is not None and not isinstance(self.storage, (str, os.PathLike)):
             problems.add(f"storage={self.storage!r} must be a path or a URL")
+        elif self.storage is not None and _is_strict(self.backend) and not _is_s3(self.storage):
+            problems.add(
+                f"storage={_mask_secrets(self.storage)} is a folder, which functions with "
+                'isolation="strict" cannot reach; use storage="s3://bucket/prefix"'
+            )
         if self.deadline is not None:
             problems.check(parse_duration, "deadline", self.deadline)
         if self.budget is not None:
@@ -397,6 +402,14 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def _is_strict(backend: Any) -> bool:
+    return getattr(backend, "isolation", "off") == "strict"
+
+
+def _is_s3(storage: str | os.PathLike[str]) -> bool:
+    return os.fspath(storage).startswith("s3://")
 
 
 def _mask_secrets(storage: str | os.PathLike[str]) -> str:

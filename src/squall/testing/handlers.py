@@ -221,3 +221,11 @@ def fill(event: Event, context: FunctionContext) -> str:
 def variables(event: Event, context: FunctionContext) -> Event:
     """Return all environment variables."""
     return dict(os.environ)
+
+
+def training_rows(event: Event, context: FunctionContext) -> list[int]:
+    """Rows of each partition of the ``training`` data in ``storage``, read and checked."""
+    objects = importlib.import_module("squall.data.objects").ObjectStore(event["storage"])
+    manifest = importlib.import_module("squall.data.training").load_training(objects, event["training"])
+    read = importlib.import_module("squall.data.partitions").read_training
+    return [read(objects, info).n_rows for info in manifest.partitions]
