@@ -59,9 +59,9 @@ class Hides:
         """What functions can reach of the client all the same, in words."""
         found = []
         if not self.files:
-            found.append("its files and named Unix sockets (this user may not make a mount namespace)")
+            found.append("files and named Unix sockets (this user may not make a mount namespace)")
         if not self.processes:
-            found.append("its abstract Unix sockets, signals and /proc (needs Landlock of Linux 6.12)")
+            found.append("abstract Unix sockets, signals and /proc (needs Landlock of Linux 6.12)")
         return found
 
 
