@@ -26,14 +26,16 @@ from tests.e2e.test_census import LABEL, pipeline
 STRICT = squall.LocalBackend(isolation="strict")
 
 # Waits for the merge of the store's TCP transport, which brings Run(store="tcp").
+HAS_TCP = "store" in {field.name for field in dataclasses.fields(squall.Run)}
+TCP: dict[str, Any] = {"store": "tcp"} if HAS_TCP else {}
 needs_tcp = pytest.mark.skipif(
-    "store" not in {field.name for field in dataclasses.fields(squall.Run)},
+    not HAS_TCP,
     reason="waits for the store's TCP transport: Run(store=…) does not exist yet",
 )
 
 
 def strict_run(backend: squall.LocalBackend = STRICT, **settings: Any) -> squall.Run:
-    return squall.Run(backend=backend, store="tcp", workers=2, **settings)
+    return squall.Run(backend=backend, workers=2, **TCP, **settings)
 
 
 def invoke(handler: str, event: dict[str, Any]) -> Any:
@@ -73,13 +75,13 @@ def test_the_worker_says_what_it_cannot_reach(tmp_path: Path) -> None:
 def test_a_job_whose_storage_is_a_folder_is_told_so(census: Path) -> None:
     data = squall.read_csv(census, label=LABEL)
     with pytest.raises(FunctionError, match=r"share no files with their client.*file://"):
-        pipeline(epochs=1).fit(data, run=squall.Run(backend=STRICT))
+        pipeline(epochs=1).fit(data, run=squall.Run(backend=STRICT, **TCP))
 
 
 def test_a_folder_given_as_storage_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"isolation=\"strict\" cannot reach"):
-        squall.Run(backend=STRICT, storage=tmp_path)
-    squall.Run(backend=STRICT, storage="s3://bucket/prefix")
+        squall.Run(backend=STRICT, storage=tmp_path, **TCP)
+    squall.Run(backend=STRICT, storage="s3://bucket/prefix", **TCP)
 
 
 # ------------------------------------------------------------------------------ whole jobs
@@ -96,6 +98,7 @@ def test_a_job_passes(census: Path, s3: str) -> None:
 
 
 @needs_tcp
+@pytest.mark.slow
 def test_short_lives_hand_over(census: Path, s3: str) -> None:
     data = squall.read_csv(census, label=LABEL)
     backend = squall.LocalBackend(isolation="strict", lifetime="4s")

@@ -168,7 +168,8 @@ def _isolation() -> Finding:
         name,
         None,
         f"functions can still reach the client's {'; its '.join(exposed)}",
-        "allow user namespaces (sysctl kernel.apparmor_restrict_unprivileged_userns=0), or use a newer kernel",
+        "allow user namespaces (sysctl kernel.apparmor_restrict_unprivileged_userns=0), or use a newer "
+        "kernel",
     )
 
 
