@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self, get_args
 
 from squall.errors import SettingError
-from squall.records import Chaos
+from squall.records import Chaos, Fault, FaultKind, FaultPoint
 from squall.registry import BACKENDS
 from squall.units import parse_duration, parse_money, parse_size
 
@@ -31,6 +31,7 @@ SMALL_DATA_ROWS = 50_000
 
 _AUTO = '"auto" or '
 STORES = ("embedded", "tcp")
+Isolation = Literal["off", "strict"]
 DEFAULT_PRICES = "aws-lambda-us-east-1"
 
 
@@ -127,6 +128,75 @@ def did_you_mean(word: Any, known: Iterable[str]) -> str:
     return f' (did you mean "{close[0]}"?)' if close else ""
 
 
+FAULT_POINTS: dict[FaultKind, tuple[FaultPoint, ...]] = {
+    "kill": ("before", "in flight", "after"),
+    "duplicate": ("before", "in flight", "after"),
+    "drop": ("before", "in flight", "after"),
+    "delay": ("before", "after"),
+    "throttle": ("before", "in flight"),
+}
+"""Where each kind of fault can be injected from outside of the function."""
+
+
+def check_chaos(problems: Problems, chaos: Any) -> None:
+    """Note all that is wrong with these faults."""
+    if not isinstance(chaos, Chaos):
+        problems.add(f"chaos={chaos!r} must be a squall.testing.Chaos")
+        return
+    inside = (chaos.slot, chaos.attempt, chaos.minibatch)
+    if inside != (-1, -1, -1):
+        for name, value, low in zip(("slot", "attempt", "minibatch"), inside, (0, 1, 1), strict=True):
+            problems.integer(f"chaos.{name}", value, low)
+    total = 0.0
+    for kind in FAULT_POINTS:
+        chance = getattr(chaos, kind)
+        if not is_number(chance) or not 0 <= chance <= 1:
+            problems.add(f"chaos.{kind}={chance!r} must be a probability from 0 to 1")
+            continue
+        total += chance
+        if chance and not set(FAULT_POINTS[kind]) & set(_tuple(chaos.points)):
+            problems.add(
+                f"chaos.{kind} can strike at {' or '.join(FAULT_POINTS[kind])}, not at {chaos.points}"
+            )
+    if total > 1 + 1e-9:
+        problems.add(f"chaos: its probabilities add up to {total:g}, more than 1")
+    for point in _tuple(chaos.points):
+        problems.choice("chaos.points", point, get_args(FaultPoint))
+    problems.integer("chaos.seed", chaos.seed, 0)
+    problems.check(parse_duration, "chaos.wait", chaos.wait)
+    if chaos.lost_after is not None:
+        problems.check(parse_duration, "chaos.lost_after", chaos.lost_after)
+    for name, low in (("quota", 1), ("max_faults", 0)):
+        if getattr(chaos, name) is not None:
+            problems.integer(f"chaos.{name}", getattr(chaos, name), low)
+    for name in ("points", "script") + (("slots",) if chaos.slots is not None else ()):
+        if not isinstance(getattr(chaos, name), tuple):
+            problems.add(f"chaos.{name}={getattr(chaos, name)!r} must be a tuple")
+    for slot in _tuple(chaos.slots):
+        problems.integer("chaos.slots", slot, 0)
+    for number, fault in enumerate(_tuple(chaos.script)):
+        _check_fault(problems, f"chaos.script[{number}]", fault)
+
+
+def _check_fault(problems: Problems, where: str, fault: Any) -> None:
+    if not isinstance(fault, Fault):
+        problems.add(f"{where}={fault!r} must be a squall.testing.Fault")
+        return
+    problems.choice(f"{where}.do", fault.do, FAULT_POINTS)
+    if fault.do in FAULT_POINTS:
+        problems.choice(f"{where}.when", fault.when, FAULT_POINTS[fault.do])
+    problems.integer(f"{where}.times", fault.times, 1)
+    for name, low in (("slot", 0), ("attempt", 1)):
+        if getattr(fault, name) is not None:
+            problems.integer(f"{where}.{name}", getattr(fault, name), low)
+    if fault.wait is not None:
+        problems.check(parse_duration, f"{where}.wait", fault.wait)
+
+
+def _tuple(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class LocalBackend:
     """Functions as processes of this machine.
@@ -138,12 +208,21 @@ class LocalBackend:
     lifetime : str or float, default "900s"
         How long one function may live, such as ``"30s"``.  A worker hands its place over to a
         successor before that.
+    isolation : {"off", "strict"}, default "off"
+        ``"strict"`` makes this machine stand in for a cloud.  Every function is a fresh Python
+        without the client's memory, descriptors, environment variables, folders and Unix
+        sockets (as far as this user may hide them: ``squall doctor`` tells), so that
+        ``storage`` must be an object store and ``store`` one that is reached by TCP.  Rules
+        are AWS Lambda's: 128 to 10,240 MB, at most 900 s, 512 MB in ``/tmp``, and a call above
+        ``concurrency`` (default there: 1,000) is throttled, not queued.  Not a security
+        boundary.
     chaos : Chaos, optional
-        A fault to inject, to see a job survive it; see :mod:`squall.testing`.
+        Faults to inject, to see a job survive them; see :class:`squall.testing.Chaos`.
     """
 
     concurrency: int | None = None
     lifetime: str | float = "900s"
+    isolation: Isolation = "off"
     chaos: Chaos | None = None
 
     name = "local"
@@ -152,13 +231,14 @@ class LocalBackend:
         problems = Problems("LocalBackend")
         if self.concurrency is not None:
             problems.integer("concurrency", self.concurrency, 1)
+        problems.choice("isolation", self.isolation, get_args(Isolation))
         lifetime = problems.check(parse_duration, "lifetime", self.lifetime)
         if lifetime is not None and lifetime < 1.0:
             problems.add(
                 f"lifetime={self.lifetime!r} is below 1s, too short for a function to start and work"
             )
-        if self.chaos is not None and not isinstance(self.chaos, Chaos):
-            problems.add(f"chaos={self.chaos!r} must be a squall.testing.Chaos")
+        if self.chaos is not None:
+            check_chaos(problems, self.chaos)
         problems.raise_if_any()
 
     @property
@@ -232,8 +312,13 @@ class Run:
             problems.add(f"memory={self.memory!r} is below 128MB, the least that a function can have")
         if self.storage is not None and not isinstance(self.storage, (str, os.PathLike)):
             problems.add(f"storage={self.storage!r} must be a path or a URL")
+        elif self.storage is not None and _is_strict(self.backend) and not _is_s3(self.storage):
+            problems.add(
+                f"storage={_mask_secrets(self.storage)} is a folder, which functions with "
+                'isolation="strict" cannot reach; use storage="s3://bucket/prefix"'
+            )
         problems.choice("store", self.store, STORES)
-        if getattr(self.backend, "isolation", None) == "strict" and self.store == "embedded":
+        if _is_strict(self.backend) and self.store == "embedded":
             problems.add(
                 'store="embedded" needs shared memory, which isolation="strict" hides; use store="tcp"'
             )
@@ -328,6 +413,14 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def _is_strict(backend: Any) -> bool:
+    return getattr(backend, "isolation", "off") == "strict"
+
+
+def _is_s3(storage: str | os.PathLike[str]) -> bool:
+    return os.fspath(storage).startswith("s3://")
 
 
 def _mask_secrets(storage: str | os.PathLike[str]) -> str:

@@ -284,12 +284,53 @@ class Outcome(msgspec.Struct, frozen=True):
 # --------------------------------------------------------------------------- workers and jobs
 
 
-class Chaos(msgspec.Struct, frozen=True):
-    """A fault to inject, for tests: SIGKILL the worker of a slot at a recorded minibatch."""
+FaultKind = Literal["kill", "duplicate", "drop", "delay", "throttle"]
+FaultPoint = Literal["before", "in flight", "after"]
 
-    slot: int
-    attempt: int
-    minibatch: int
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """One exact fault of a script: what happens to which invocations, when, how often.
+
+    ``slot`` and ``attempt`` None mean any; ``wait`` None means that of the `Chaos`.  What each
+    kind does at each point is told at :class:`squall.functions.local.chaos.ChaosPlatform`.
+    """
+
+    do: FaultKind
+    when: FaultPoint = "before"
+    slot: int | None = None
+    attempt: int | None = None
+    wait: str | float | None = None
+    times: int = 1
+
+
+class Chaos(msgspec.Struct, frozen=True, kw_only=True):
+    """Faults to inject, to see a job survive them; all of them are off unless set.
+
+    ``slot``, ``attempt`` and ``minibatch`` together: SIGKILL that worker from inside, at that
+    recorded minibatch.  ``kill`` to ``throttle`` are probabilities that an invocation meets
+    that fault (at most one each), decided by ``seed``, slot and attempt alone, at one of
+    ``points``; only in ``slots`` if given, and not more than ``max_faults`` altogether.
+    ``wait`` is how long delays last, and the longest time until an in-flight fault strikes.
+    An invocation that is dropped ends as LOST ``lost_after`` that time (None: never).  Above
+    ``quota`` invocations at once further ones are throttled.  ``script`` comes first.
+    """
+
+    slot: int = -1
+    attempt: int = -1
+    minibatch: int = -1
+    seed: int = 0
+    kill: float = 0.0
+    duplicate: float = 0.0
+    drop: float = 0.0
+    delay: float = 0.0
+    throttle: float = 0.0
+    points: tuple[FaultPoint, ...] = ("before", "in flight", "after")
+    wait: str | float = "200ms"
+    lost_after: str | float | None = "1s"
+    quota: int | None = None
+    slots: tuple[int, ...] | None = None
+    max_faults: int | None = None
+    script: tuple[Fault, ...] = ()
 
 
 class WorkerTask(msgspec.Struct, frozen=True):

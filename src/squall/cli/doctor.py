@@ -49,6 +49,7 @@ def run_doctor(storage: str | None) -> int:
         _machine,
         _memory_limits,
         _functions,
+        _isolation,
         _store,
         lambda: _storage(storage),
     ]
@@ -149,6 +150,27 @@ def _functions() -> Finding:
     except (SquallError, TimeoutError) as error:
         return Finding("local functions", False, str(error))
     return Finding("local functions", True, f"first call {times[0]:.0f} ms, second {times[1]:.1f} ms")
+
+
+def _isolation() -> Finding:
+    from squall.functions.local.pool import shared
+
+    name = "strict isolation"
+    if sys.platform != "linux":
+        return Finding(name, None, "not available: it needs Linux")
+    try:
+        exposed = shared(isolation="strict").exposed()
+    except SquallError as error:
+        return Finding(name, False, str(error))
+    if not exposed:
+        return Finding(name, True, "functions can be kept from all that is the client's")
+    return Finding(
+        name,
+        None,
+        f"functions can still reach the client's {'; its '.join(exposed)}",
+        "allow user namespaces (sysctl kernel.apparmor_restrict_unprivileged_userns=0), or use a newer "
+        "kernel",
+    )
 
 
 def _store() -> Finding:

@@ -1,5 +1,5 @@
-"""Contract suites: one for each protocol, to be run on every implementation of it."""
+"""Contract suites: one for each protocol, to be run on every implementation of it; and faults."""
 
-from squall.records import Chaos
+from squall.records import Chaos, Fault
 
-__all__ = ["Chaos"]
+__all__ = ["Chaos", "Fault"]

@@ -5,16 +5,21 @@ from __future__ import annotations
 import importlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from squall.protocols import FunctionContext
 
 Event = dict[str, Any]
+
+_IMPORTED_IN = os.getpid()
+"""The process that imported this module: the launcher's, where functions inherit its memory."""
 
 
 def echo(event: Event, context: FunctionContext) -> Event:
@@ -152,3 +157,75 @@ def span(event: Event, context: FunctionContext) -> list[float]:
     began = time.monotonic()
     time.sleep(event["seconds"])
     return [began, time.monotonic()]
+
+
+def probe(event: Event, context: FunctionContext) -> list[str]:
+    """Try to reach what is the client's; return the names of what could be reached.
+
+    The event names a ``file`` in a ``folder`` of the client, its ``socket`` and ``abstract``
+    Unix sockets, a ``variable`` of its environment, its ``cwd`` and its process id ``pid``.
+    """
+    proc = f"/proc/{event['pid']}"
+    attempts: dict[str, Callable[[], object]] = {
+        "descriptors": lambda: event["file"] in _open_files(),
+        "file": lambda: Path(event["file"]).read_bytes(),
+        "folder": lambda: list(Path(event["folder"]).iterdir()),
+        "write": lambda: Path(event["folder"], "by a function").write_text("x"),
+        "socket": lambda: _connects(event["socket"]),
+        "abstract socket": lambda: _connects("\0" + event["abstract"]),
+        "memory": lambda: os.getpid() != _IMPORTED_IN,
+        "variable": lambda: event["variable"] in os.environ,
+        "cwd": lambda: str(Path.cwd()) == event["cwd"],
+        "environ in /proc": lambda: Path(f"{proc}/environ").read_bytes(),
+        "files through /proc": lambda: Path(f"{proc}/root{event['file']}").read_bytes(),
+        "signals": lambda: _may_signal(event["pid"]),
+    }
+    return [name for name, attempt in attempts.items() if _reached(name, attempt)]
+
+
+def _reached(name: str, attempt: Callable[[], object]) -> bool:
+    try:
+        return bool(attempt())
+    except OSError as error:
+        print(name, error)
+        return False
+
+
+def _open_files() -> list[str]:
+    """What the descriptors of this process are of."""
+    return [os.path.realpath(fd) for fd in Path("/proc/self/fd").iterdir()]
+
+
+def _connects(address: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(address)
+    return True
+
+
+def _may_signal(pid: int) -> bool:
+    os.kill(pid, 0)
+    return True
+
+
+def fill(event: Event, context: FunctionContext) -> str:
+    """Write ``megabytes`` to the temp folder; the error, if that ends in one."""
+    try:
+        with Path(context.temp_dir, "big").open("wb") as file:
+            for _ in range(event["megabytes"]):
+                file.write(b"x" * (1 << 20))
+    except OSError as error:
+        return error.strerror or "?"
+    return ""
+
+
+def variables(event: Event, context: FunctionContext) -> Event:
+    """Return all environment variables."""
+    return dict(os.environ)
+
+
+def training_rows(event: Event, context: FunctionContext) -> list[int]:
+    """Rows of each partition of the ``training`` data in ``storage``, read and checked."""
+    objects = importlib.import_module("squall.data.objects").ObjectStore(event["storage"])
+    manifest = importlib.import_module("squall.data.training").load_training(objects, event["training"])
+    read = importlib.import_module("squall.data.partitions").read_training
+    return [read(objects, info).n_rows for info in manifest.partitions]

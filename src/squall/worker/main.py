@@ -17,6 +17,7 @@ from squall.protocols import FunctionContext
 from squall.records import WorkerTask, turn_key
 from squall.store import Store, connect
 from squall.worker.loop import Ended, train
+from squall.worker.reach import check_reachable
 from squall.worker.reporter import Reporter
 from squall.worker.strategies import strategy_from_dict
 
@@ -41,6 +42,7 @@ def handle(event: dict[str, Any], context: FunctionContext) -> dict[str, Any]:
     """
     started = time.monotonic()
     task = msgspec.convert(event, WorkerTask)
+    check_reachable(task)
     try:
         return _work(task, context, started)._asdict()
     except StaleAttemptError as error:  # another delivery of this event, or a successor, is at work

@@ -80,7 +80,7 @@ class Connection:
         _connections.add(self)
         self._bodies = wire.bodies(self._socket)
         ready = self._shake_hands(hello)
-        self._home, self.memory = ready.home, ready.memory
+        self._home, self.memory, self.exposed = ready.home, ready.memory, ready.exposed
         self.pid = self._process.pid
         self._reader = threading.Thread(target=self._read, name="squall-local-reader", daemon=True)
         self._reader.start()

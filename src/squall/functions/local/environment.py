@@ -1,4 +1,7 @@
-"""Inside an environment: a forked child that calls one handler, again and again.
+"""Inside an environment: a process that calls one handler, again and again.
+
+It is a forked child of the launcher that goes on here (`run`), or, with ``isolation="strict"``,
+a fresh Python (`squall.functions.local.fresh`); both end up in `live`.
 
 Nothing here may import more than the standard library, numpy, obstore, safetensors, msgspec
 and Squall's own light modules: it is what a running function has in memory.
@@ -17,6 +20,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -32,7 +36,7 @@ from squall.protocols import Handler
 NOT_SET_UP = 70
 """Exit code of an environment that failed before it could be of use (sysexits' EX_SOFTWARE)."""
 
-_CHANNEL_FD = 3
+CHANNEL_FD = 3
 _PR_SET_PDEATHSIG = 1
 _TRACEBACK_CHARS = 64 * 1024
 _libc = ctypes.CDLL(None)
@@ -51,6 +55,20 @@ class Birth:
     open_files: tuple[int, int]  # the client's limits; the launcher has raised its own
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an environment has moved in."""
+
+    shape: wire.Prepare
+    channel: socket.socket
+    temp_dir: str
+    started: float
+
+    def calls(self) -> Iterator[wire.Call]:
+        """Calls as they arrive, until the launcher closes the channel."""
+        return map(msgspec.msgpack.Decoder(wire.Call).decode, wire.bodies(self.channel))
+
+
 @dataclass(slots=True)
 class LocalContext:
     """`squall.protocols.FunctionContext` of one call."""
@@ -67,15 +85,20 @@ class LocalContext:
 
 
 def run(birth: Birth) -> NoReturn:
+    """(in a forked child of the launcher) Be an environment; never returns."""
+    live(lambda: _move_in(birth))
+
+
+def live(move_in: Callable[[], Place]) -> NoReturn:
     """Be an environment until the launcher ends it; never returns.
 
     ``atexit`` functions and finalisers do not run: on a cloud they would not either.
     """
     code = NOT_SET_UP
     try:
-        channel, temp_dir = _move_in(birth)
+        place = move_in()
         code = 1
-        _serve(channel, birth, temp_dir)
+        _serve(place)
         code = 0
     except SystemExit as request:  # raised by the handler: it ends the process, as anywhere
         code = _exit_code(request)
@@ -98,22 +121,39 @@ def _exit_code(request: SystemExit) -> int:
 # ------------------------------------------------------------------------------ moving in
 
 
-def _move_in(birth: Birth) -> tuple[socket.socket, str]:
+def _move_in(birth: Birth) -> Place:
     """Become a process of its own: group, signals, descriptors, folder, random numbers."""
-    os.setsid()
-    _die_with(birth.launcher)
-    _reset_signals()
-    channel = _keep_only(birth)
-    resource.setrlimit(resource.RLIMIT_NOFILE, birth.open_files)
-    temp_dir = _make_temp_dir(birth.home)
-    sys.path[:] = birth.shape.sys_path
-    sys.argv[:] = [birth.shape.handler]
+    leave_launcher(birth)
+    temp_dir = make_temp_dir(birth.home)
+    os.environ["TMPDIR"] = temp_dir
+    channel = settle(birth.shape, temp_dir)
     if "numpy.random" in sys.modules:  # else every environment would draw the same numbers
         sys.modules["numpy.random"].seed()
-    return channel, temp_dir
+    return Place(birth.shape, channel, temp_dir, birth.started)
 
 
-def _die_with(launcher: int) -> None:
+def leave_launcher(birth: Birth) -> None:
+    """Keep nothing that is the launcher's: its session, signals, descriptors, limits."""
+    os.setsid()
+    die_with(birth.launcher)
+    _reset_signals()
+    _keep_only(birth)
+    resource.setrlimit(resource.RLIMIT_NOFILE, birth.open_files)
+
+
+def settle(shape: wire.Prepare, temp_dir: str) -> socket.socket:
+    """Make Python itself at home in this process; gives the channel."""
+    tempfile.tempdir = temp_dir
+    sys.stdout = _text_stream(1)
+    sys.stderr = _text_stream(2)
+    sys.path[:] = shape.sys_path
+    sys.argv[:] = [shape.handler]
+    channel = socket.socket(fileno=CHANNEL_FD)
+    channel.set_inheritable(False)
+    return channel
+
+
+def die_with(launcher: int) -> None:
     """Ask Linux to kill this process when the launcher ends, however that happens.
 
     The signal is sent when the *thread* that forked ends; the launcher has only one.
@@ -131,7 +171,7 @@ def _reset_signals() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _keep_only(birth: Birth) -> socket.socket:
+def _keep_only(birth: Birth) -> None:
     """Close every inherited descriptor but the channel; 0, 1 and 2 become null and the log.
 
     The launcher's objects for the others still exist in this process's copy of its memory.
@@ -142,22 +182,19 @@ def _keep_only(birth: Birth) -> socket.socket:
     os.dup2(null, 0)
     os.dup2(birth.log_fd, 1)
     os.dup2(birth.log_fd, 2)
-    if birth.channel.fileno() != _CHANNEL_FD:
-        os.dup2(birth.channel.fileno(), _CHANNEL_FD, inheritable=False)
-    os.closerange(_CHANNEL_FD + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-    sys.stdout = _text_stream(1)
-    sys.stderr = _text_stream(2)
-    return socket.socket(fileno=_CHANNEL_FD)
+    if birth.channel.fileno() != CHANNEL_FD:
+        os.dup2(birth.channel.fileno(), CHANNEL_FD, inheritable=False)
+    os.closerange(CHANNEL_FD + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 def _text_stream(fd: int) -> TextIO:
     return open(fd, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
 
 
-def _make_temp_dir(home: str) -> str:
+def make_temp_dir(home: str) -> str:
+    """A new folder for this process below ``home``, by whose name the launcher knows it."""
     path = Path(home) / str(os.getpid())
     path.mkdir(mode=0o700)
-    os.environ["TMPDIR"] = tempfile.tempdir = str(path)
     return str(path)
 
 
@@ -179,28 +216,28 @@ def _empty(folder: str) -> None:
 # -------------------------------------------------------------------------------- serving
 
 
-def _serve(channel: socket.socket, birth: Birth, temp_dir: str) -> None:
+def _serve(place: Place) -> None:
     """Answer calls until the launcher closes the channel or the handler cannot be had."""
     pid = os.getpid()
+    shape, channel = place.shape, place.channel
     handler: Handler | None = None
     memory = _PeakMemory()
-    decode = msgspec.msgpack.Decoder(wire.Call).decode
-    for call in map(decode, wire.bodies(channel)):
-        context = LocalContext(call.id, birth.shape.memory_mb, temp_dir, 0.0, call.deadline)
+    for call in place.calls():
+        context = LocalContext(call.id, shape.memory_mb, place.temp_dir, 0.0, call.deadline)
         if handler is None:
             try:
-                handler = load(birth.shape.handler)
+                handler = load(shape.handler)
             except Exception as error:  # noqa: BLE001 - anything may be raised by an import
                 channel.sendall(wire.frame(_raised(error, memory.read(), last=True)))
                 return
-            context.cold_start_s = time.monotonic() - birth.started
-            context.deadline = time.monotonic() + birth.shape.timeout_s
+            context.cold_start_s = time.monotonic() - place.started
+            context.deadline = time.monotonic() + shape.timeout_s
             channel.sendall(wire.frame(wire.Loaded()))
         done = _call(handler, call, context, memory)
         if os.getpid() != pid:  # the handler forked, and its child has come back here
             os._exit(0)
         channel.sendall(wire.frame(done))
-        _empty(temp_dir)
+        _empty(place.temp_dir)
 
 
 def load(name: str) -> Handler:

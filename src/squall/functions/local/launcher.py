@@ -17,7 +17,10 @@ import os
 import socket
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 import numpy as np  # noqa: F401 - for the environments
@@ -25,7 +28,7 @@ import obstore  # noqa: F401 - imported only: see above
 import safetensors.numpy  # noqa: F401 - for the environments
 
 from squall.errors import PlatformError
-from squall.functions.local import leftovers, memory, wire
+from squall.functions.local import environment, hiding, leftovers, memory, strict, wire
 from squall.functions.local.link import ClientLink
 from squall.functions.local.supervisor import Supervisor
 from squall.log import get_logger
@@ -50,10 +53,22 @@ def main(fd: int) -> None:
     name = leftovers.owner_name(os.getpid())
     limiter = memory.choose(hello.memory, name)
     home = tempfile.mkdtemp(prefix=name + "-", dir=folder)
-    client.sendall(wire.frame(wire.Ready(home, limiter.name)))
+    run, exposed = _isolation(hello, home)
+    client.sendall(wire.frame(wire.Ready(home, limiter.name, exposed)))
     gc.collect()
     gc.freeze()  # the collector would write to, and so copy, pages shared with environments
-    Supervisor(ClientLink(client), hello, home, limiter).run()
+    Supervisor(ClientLink(client), hello, home, limiter, run).run()
+
+
+def _isolation(hello: wire.Hello, home: str) -> tuple[Callable[[environment.Birth], NoReturn], list[str]]:
+    """How environments are made, and what they can reach of the client although they should not."""
+    if not hello.strict:
+        return environment.run, []
+    folder = Path(home, "probe")
+    folder.mkdir()
+    hides = hiding.what_can_be_hidden(str(folder))
+    folder.rmdir()
+    return partial(strict.run, hides=hides, temp_mb=hello.temp_mb), hides.exposed()
 
 
 def _greet(client: socket.socket) -> wire.Hello:

@@ -11,79 +11,47 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from squall.config import Isolation
 from squall.errors import PlatformError, SettingError
 from squall.functions import payload
+from squall.functions.invocation import Ending
+from squall.functions.limits import PlatformLimits, load_limits
 from squall.functions.local import wire
 from squall.functions.local.connection import Connection, ConnectionEndedError
+from squall.functions.local.readable import readable
 from squall.log import get_logger
-from squall.records import Outcome, Shape
+from squall.records import Shape
 
 MAX_LOG_BYTES = 1 << 20
 DEFAULT_CONCURRENCY = 1000
 """A backstop for the machine; what a new AWS account allows, too."""
 
 _MIN_MEMORY_MB = 64
+_RULES = "aws-lambda"
+_OBJECT_STORE_VARIABLES = frozenset(
+    f"AWS_{name}"
+    for name in (
+        "ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN", "REGION", "DEFAULT_REGION", "ENDPOINT",
+        "ENDPOINT_URL", "ENDPOINT_URL_S3", "ALLOW_HTTP", "VIRTUAL_HOSTED_STYLE_REQUEST", "SKIP_SIGNATURE",
+        "UNSIGNED_PAYLOAD", "S3_EXPRESS", "REQUEST_PAYER", "CHECKSUM_ALGORITHM", "CONDITIONAL_PUT",
+    )
+)  # fmt: skip
 _log = get_logger("squall.functions.local")
 
 
-class LocalInvocation:
+class LocalInvocation(Ending):
     """`squall.protocols.Invocation` of a local function.  Usable from any thread."""
 
     def __init__(self, call_id: str) -> None:
-        self._id = call_id
+        super().__init__(call_id)
         self._connection: Connection | None = None
-        self._outcome: Outcome | None = None
-        self._ended = threading.Event()
-        self._lock = threading.Lock()
-        self._callbacks: list[Callable[[Outcome], None]] = []
         self._log: deque[bytes] = deque()
         self._log_bytes = 0
-        self._pid = os.getpid()
-
-    def __repr__(self) -> str:
-        return f"<LocalInvocation {self._id}: {self._outcome.kind if self._outcome else 'running'}>"
-
-    @property
-    def id(self) -> str:
-        """Unique name, the same inside the function."""
-        return self._id
-
-    def outcome(self, timeout: float | None = None) -> Outcome:
-        """Wait for the end.
-
-        Raises
-        ------
-        TimeoutError
-            If it has not ended within ``timeout`` seconds.
-        PlatformError
-            In a forked child of the process that started it, which will never hear of it.
-        """
-        if self._outcome is None and os.getpid() != self._pid:
-            raise PlatformError(
-                f"invocation {self._id} belongs to the process that started it",
-                fix="wait for it there, or start it after the fork",
-            )
-        if not self._ended.wait(timeout) or self._outcome is None:
-            raise TimeoutError(f"invocation {self._id} has not ended after {timeout:g} s")
-        return self._outcome
-
-    def add_done_callback(self, callback: Callable[[Outcome], None]) -> None:
-        """Call ``callback`` once when it ends (at once if it has).
-
-        It is called from the platform's reader thread, so it must not wait for another
-        invocation; what it raises is logged.
-        """
-        with self._lock:
-            if self._outcome is None:
-                self._callbacks.append(callback)
-                return
-        self._notify(callback, self._outcome)
 
     def cancel(self) -> bool:
         """Kill it, or take it off the queue; False if it has ended already."""
@@ -107,21 +75,6 @@ class LocalInvocation:
             self._log_bytes += len(data)
             while self._log_bytes - len(self._log[0]) >= MAX_LOG_BYTES:
                 self._log_bytes -= len(self._log.popleft())
-
-    def finish(self, outcome: Outcome) -> None:
-        """Tell everyone who waits."""
-        with self._lock:
-            self._outcome = outcome
-            callbacks, self._callbacks = self._callbacks, []
-        self._ended.set()
-        for callback in callbacks:
-            self._notify(callback, outcome)
-
-    def _notify(self, callback: Callable[[Outcome], None], outcome: Outcome) -> None:
-        try:
-            callback(outcome)
-        except Exception:  # noqa: BLE001 - the reader thread has to go on
-            _log.exception("a callback of invocation %s raised", self._id)
 
 
 class LocalEndpoint:
@@ -162,6 +115,9 @@ class LocalPlatform:
         served.  Default 1,000.
     lifetime_s : float, optional
         Upper limit to every shape's timeout: functions as short-lived as one wants them.
+    isolation : {"off", "strict"}, default "off"
+        With ``"strict"`` functions share nothing with the client and keep to the rules of
+        AWS Lambda; see `LocalBackend`.
 
     Notes
     -----
@@ -176,6 +132,7 @@ class LocalPlatform:
         concurrency: int | None = None,
         lifetime_s: float | None = None,
         *,
+        isolation: Isolation = "off",
         _memory: str = "auto",
         _idle_s: float = 60.0,
     ) -> None:
@@ -184,6 +141,12 @@ class LocalPlatform:
             raise SettingError(f"concurrency is {concurrency}", fix="allow at least 1 function at once")
         if lifetime_s is not None and not lifetime_s > 0:
             raise SettingError(f"lifetime_s is {lifetime_s}", fix="give functions some time to live")
+        self._strict = isolation == "strict"
+        self._limits = load_limits(_RULES)
+        if self._strict:
+            _check_strict(lifetime_s, self._limits)
+            lifetime_s = min(lifetime_s or math.inf, self._limits.timeout_s)
+            concurrency = concurrency or self._limits.concurrency
         self._settings = (concurrency or DEFAULT_CONCURRENCY, _memory, _idle_s)
         self._lifetime_s = lifetime_s
         self._prefix = f"local-{secrets.token_hex(4)}"
@@ -200,11 +163,20 @@ class LocalPlatform:
         """``"local"``."""
         return "local"
 
+    def exposed(self) -> list[str]:
+        """What strictly isolated functions can reach of the client all the same, in words.
+
+        Empty where everything can be hidden.  Starts the launcher if none runs.
+        """
+        with self._lock:
+            return self._launcher().exposed
+
     def prepare(self, shape: Shape) -> LocalEndpoint:
         """Make a function of this shape ready; starts the launcher if none runs.
 
         The function will see ``sys.path`` as it is now, and environment variables as they
-        were when the launcher started.
+        were when the launcher started; with strict isolation, only code on ``sys.path``, and
+        of the variables only those that the object store needs, as they are now.
 
         Raises
         ------
@@ -212,15 +184,19 @@ class LocalPlatform:
             If this machine cannot give that memory or time, the handler's name is not of
             the form ``"module:function"``, or the launcher does not start.
         """
-        _check_shape(shape)
+        _check_shape(shape, self._limits if self._strict else None)
         timeout_s = min(shape.timeout_s, self._lifetime_s or math.inf)
         path = [str(Path(entry).absolute()) for entry in sys.path if isinstance(entry, str)]
-        identity = (shape.handler, shape.memory_mb, timeout_s, *path)
+        shown = readable(path, shape.handler) if self._strict else []
+        given = _object_store_variables() if self._strict else {}
+        identity = (shape.handler, shape.memory_mb, timeout_s, *path, *shown, *sorted(given.items()))
         with self._lock:
             connection = self._launcher()
             prepared = self._shapes.setdefault(
                 identity,
-                wire.Prepare(len(self._shapes), shape.handler, shape.memory_mb, timeout_s, path),
+                wire.Prepare(
+                    len(self._shapes), shape.handler, shape.memory_mb, timeout_s, path, shown, given
+                ),
             )
         with contextlib.suppress(ConnectionEndedError):  # then the first call prepares its successor
             connection.prepare(prepared)
@@ -257,8 +233,13 @@ class LocalPlatform:
             raise PlatformError("this local platform is closed", fix="make a new one")
         connection = self._held.current()
         if connection is None:
-            connection = Connection(wire.Hello(*self._settings, os.environ.get("PYTHONPATH")))
+            hello = wire.Hello(
+                *self._settings, os.environ.get("PYTHONPATH"), self._strict, self._limits.temp_mb
+            )
+            connection = Connection(hello)
             self._held.add(connection)
+            for what in connection.exposed:
+                _log.warning("strict isolation cannot keep functions here from the client's %s", what)
         return connection
 
 
@@ -289,7 +270,22 @@ def _check_system() -> None:
         raise PlatformError("local functions do not run on Windows itself", fix="use WSL")
 
 
-def _check_shape(shape: Shape) -> None:
+def _check_strict(lifetime_s: float | None, limits: PlatformLimits) -> None:
+    if sys.platform != "linux":
+        raise PlatformError("strict isolation needs Linux", fix='use isolation="off"')
+    if lifetime_s is not None and lifetime_s > limits.timeout_s:
+        raise SettingError(
+            f"lifetime_s is {lifetime_s:g}, more than the {limits.timeout_s:g} s of {limits.name}",
+            fix=f'with isolation="strict" functions live at most {limits.timeout_s:g} s',
+        )
+
+
+def _object_store_variables() -> dict[str, str]:
+    """What obstore needs to reach an object store; passed on, never shown."""
+    return {name: value for name, value in os.environ.items() if name in _OBJECT_STORE_VARIABLES}
+
+
+def _check_shape(shape: Shape, limits: PlatformLimits | None) -> None:
     module, colon, function = shape.handler.partition(":")
     if not (module and colon and function):
         raise PlatformError(
@@ -303,8 +299,9 @@ def _check_shape(shape: Shape) -> None:
     if not shape.timeout_s > 0:
         raise PlatformError(f"a timeout of {shape.timeout_s} s", fix="give the function some time")
     machine_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
-    if not _MIN_MEMORY_MB <= shape.memory_mb <= machine_mb:
+    low = limits.memory_mb_min if limits else _MIN_MEMORY_MB
+    high = min(machine_mb, limits.memory_mb_max) if limits else machine_mb
+    if not low <= shape.memory_mb <= high:
         raise PlatformError(
-            f"functions of {shape.memory_mb:,} MB cannot be had here",
-            fix=f"ask for {_MIN_MEMORY_MB} to {machine_mb:,} MB",
+            f"functions of {shape.memory_mb:,} MB cannot be had here", fix=f"ask for {low} to {high:,} MB"
         )

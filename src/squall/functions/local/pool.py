@@ -9,30 +9,35 @@ import atexit
 import os
 import threading
 
-from squall.config import LocalBackend
+from squall.config import Isolation, LocalBackend
+from squall.functions.local.chaos import ChaosPlatform
 from squall.functions.local.platform import LocalPlatform
+from squall.protocols import FunctionPlatform
 
 _lock = threading.Lock()
-_platforms: dict[tuple[int | None, float | None], LocalPlatform] = {}
+_platforms: dict[tuple[int | None, float | None, str], LocalPlatform] = {}
 
 
-def shared(concurrency: int | None = None, lifetime_s: float | None = None) -> LocalPlatform:
+def shared(
+    concurrency: int | None = None, lifetime_s: float | None = None, isolation: Isolation = "off"
+) -> LocalPlatform:
     """The platform with these settings, which the pool owns: do not close it.
 
     See Also
     --------
     LocalPlatform : for the parameters.
     """
-    key = (concurrency, lifetime_s)
+    key = (concurrency, lifetime_s, isolation)
     with _lock:
         if key not in _platforms:
-            _platforms[key] = LocalPlatform(concurrency, lifetime_s)
+            _platforms[key] = LocalPlatform(concurrency, lifetime_s, isolation=isolation)
         return _platforms[key]
 
 
-def open_platform(backend: LocalBackend) -> LocalPlatform:
+def open_platform(backend: LocalBackend) -> FunctionPlatform:
     """The shared platform that a run's backend asks for (the registry's entry)."""
-    return shared(backend.concurrency, backend.lifetime_s)
+    platform = shared(backend.concurrency, backend.lifetime_s, backend.isolation)
+    return platform if backend.chaos is None else ChaosPlatform(platform, backend.chaos)
 
 
 def shutdown() -> None:

@@ -6,9 +6,10 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 
@@ -59,9 +60,20 @@ class Environment:
 
     @classmethod
     def fork(
-        cls, shape: wire.Prepare, memory: MemoryGroup, home: str, open_files: tuple[int, int]
+        cls,
+        shape: wire.Prepare,
+        memory: MemoryGroup,
+        home: str,
+        open_files: tuple[int, int],
+        run: Callable[[environment.Birth], NoReturn],
     ) -> Environment:
-        """Make a new one; OSError if the machine has no more processes or descriptors to give."""
+        """Make a new one, whose process goes on in ``run``.
+
+        Raises
+        ------
+        OSError
+            If the machine has no more processes or descriptors to give.
+        """
         started = time.monotonic()
         ours, theirs = socket.socketpair()
         log_read, log_write = os.pipe()
@@ -76,7 +88,7 @@ class Environment:
             raise
         else:
             if pid == 0:
-                environment.run(birth)
+                run(birth)
         finally:  # only in the launcher: run() never returns
             theirs.close()
             os.close(log_write)

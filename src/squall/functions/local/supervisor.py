@@ -16,8 +16,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 from squall.functions.local import leftovers, procfs, wire
+from squall.functions.local.environment import Birth
 from squall.functions.local.link import ClientLink
 from squall.functions.local.memory import MemoryGroup, MemoryLimiter, Watchdog
 from squall.functions.local.processes import Environment, Running
@@ -45,13 +47,23 @@ class Supervisor:
         Folder in which each environment makes its own.
     limiter : MemoryLimiter
         How memory is limited.
+    run : callable
+        What a forked child goes on with, to be an environment.
     """
 
-    def __init__(self, client: ClientLink, hello: wire.Hello, home: str, limiter: MemoryLimiter) -> None:
+    def __init__(
+        self,
+        client: ClientLink,
+        hello: wire.Hello,
+        home: str,
+        limiter: MemoryLimiter,
+        run: Callable[[Birth], NoReturn],
+    ) -> None:
         self._client = client
         self._settings = hello
         self._home = home
         self._limiter = limiter
+        self._run_environment = run
         self._shapes: dict[int, wire.Prepare] = {}
         self._queue: deque[wire.Invoke] = deque()
         self._environments: dict[int, Environment] = {}  # by process id
@@ -118,12 +130,22 @@ class Supervisor:
     def _obey(self, message: wire.Prepare | wire.Invoke | wire.Cancel) -> None:
         match message:
             case wire.Invoke():
-                self._queue.append(message)
+                self._accept(message)
             case wire.Prepare():
                 self._shapes[message.key] = message
-                _preload(message.handler)
+                if not self._settings.strict:
+                    _preload(message.handler)
             case wire.Cancel():
                 self._cancel(message.id)
+
+    def _accept(self, call: wire.Invoke) -> None:
+        """Queue a call; as clouds do, strict platforms refuse what may not start at once."""
+        limit = self._settings.concurrency
+        if self._settings.strict and len(self._running) + len(self._queue) >= limit:
+            reason = f"{limit:,} functions run already, and no more may"
+            self._client.send(wire.End(call.id, Outcome(OutcomeKind.THROTTLED, error=reason)))
+        else:
+            self._queue.append(call)
 
     def _cancel(self, call_id: str) -> None:
         if call_id in self._running:
@@ -166,7 +188,7 @@ class Supervisor:
         limit = shape.memory_mb << 20
         group = self._limiter.group(str(self._born), limit)
         try:
-            environment = Environment.fork(shape, group, self._home, self._open_files)
+            environment = Environment.fork(shape, group, self._home, self._open_files, self._run_environment)
         except OSError:
             self._dying.append(group)
             raise

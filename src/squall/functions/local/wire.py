@@ -29,6 +29,8 @@ class Hello(Message, frozen=True, tag=1):
     memory: str  # "auto", "cgroup" or "watchdog"
     idle_s: float  # after which unused environments end, and the launcher offers to
     pythonpath: str | None  # the client's PYTHONPATH; the launcher's own was amended
+    strict: bool = False  # a fresh Python for every environment; no queue: THROTTLED
+    temp_mb: int = 0  # (strict) what a function may keep in its temp folder
 
 
 class Prepare(Message, frozen=True, tag=2):
@@ -39,6 +41,11 @@ class Prepare(Message, frozen=True, tag=2):
     memory_mb: int
     timeout_s: float
     sys_path: list[str]
+    readable: list[str] = []  # (strict) files and folders that it needs, beside the system's
+    variables: dict[str, str] = {}  # (strict) environment variables; they may be secret
+
+    def __repr__(self) -> str:
+        return f"Prepare({self.key}, {self.handler!r}, {self.memory_mb} MB, {self.timeout_s} s)"
 
 
 class Invoke(Message, frozen=True, tag=3):
@@ -63,6 +70,7 @@ class Ready(Message, frozen=True, tag=11):
 
     home: str  # its temp folder; in it one folder per environment, named by process id
     memory: str  # the mechanism in use
+    exposed: list[str] = []  # (strict) what functions can reach of the client all the same
 
 
 class Log(Message, frozen=True, tag=12):
@@ -85,6 +93,14 @@ class Idle(Message, frozen=True, tag=14):
 
 
 # ---------------------------------------------------------------- launcher and environments
+
+
+class Enter(Message, frozen=True, tag=20):
+    """(strict) What a freshly started Python needs to know to become an environment."""
+
+    shape: Prepare
+    started: float
+    launcher: int
 
 
 class Call(Message, frozen=True, tag=21):
