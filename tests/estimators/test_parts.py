@@ -13,7 +13,7 @@ import squall
 from squall.estimators.auto import RowNorms
 from squall.estimators.columns import aligned
 from squall.estimators.progress import final_line, progress_line, wait_showing_progress
-from squall.records import CsrBlock, DenseBlock, JobStatus
+from squall.records import CsrBlock, DenseBlock, JobStatus, OptimizerSpec
 
 ROWS = np.array([[3.0, 0.0], [0.0, -4.0]], np.float32)
 LABELS = np.zeros(2, np.float32)
@@ -32,22 +32,26 @@ def test_the_learning_rate_follows_from_the_size_of_the_rows(block):
     norms = RowNorms()
     norms.add(block)
     norms.add(block)
-    assert norms.learning_rate("sgd") == pytest.approx(2 / 12.5)  # mean ‖x‖² = (9 + 16) / 2
-    assert norms.learning_rate("adagrad") == 1.0  # 10 / 3.5, but never above 1
+    sgd = OptimizerSpec("sgd", 0.0)
+    assert norms.learning_rate(sgd) == pytest.approx(2 / 12.5)  # mean ‖x‖² = (9 + 16) / 2
+    heavy = OptimizerSpec("momentum", 0.0, momentum=0.75)
+    assert norms.learning_rate(heavy) == pytest.approx(0.25 * 2 / 12.5)
+    assert norms.learning_rate(OptimizerSpec("adagrad", 0.0)) == 1.0  # 10 / 3.5, but never above 1
 
 
 def test_implicit_ones_count_as_ones():
     norms = RowNorms()
     norms.add(CsrBlock(np.array([0, 20]), np.zeros(20, np.int32), None, LABELS[:1], None, 2))
-    assert norms.learning_rate("adagrad") == pytest.approx(0.5)
-    assert norms.learning_rate("sgd") == pytest.approx(0.1)
+    assert norms.learning_rate(OptimizerSpec("adagrad", 0.0)) == pytest.approx(0.5)
+    assert norms.learning_rate(OptimizerSpec("sgd", 0.0)) == pytest.approx(0.1)
+    assert norms.learning_rate(OptimizerSpec("adam", 0.0)) == pytest.approx(0.3 / 20)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
 def test_rows_of_zeros_have_a_learning_rate_too(optimizer):
     norms = RowNorms()
     norms.add(DenseBlock(0 * ROWS, LABELS, None))
-    assert norms.learning_rate(optimizer) == 1.0
+    assert norms.learning_rate(OptimizerSpec(optimizer, 0.0)) == 1.0
 
 
 def test_data_with_the_columns_of_fit_is_not_touched():

@@ -7,13 +7,15 @@ rate · ‖x‖₁; a step of SGD moves it by up to rate · ‖x‖₂².
 
 from __future__ import annotations
 
-from squall.records import Block, CsrBlock
+from squall.records import Block, CsrBlock, OptimizerSpec
 
 BATCH_SIZE = 64
 """Large enough to amortise a step, small enough that a pass makes many."""
 
 _ADAGRAD_MARGIN = 10.0
 _ADAGRAD_MOST = 1.0
+_ADAM_MARGIN = 0.3
+_ADAM_MOST = 0.03
 _SGD_MARGIN = 2.0
 
 
@@ -36,10 +38,13 @@ class RowNorms:
         self._l1 += float(abs(values).sum(dtype="float64"))
         self._l2 += float((values * values).sum(dtype="float64"))
 
-    def learning_rate(self, optimizer: str) -> float:
+    def learning_rate(self, optimizer: OptimizerSpec) -> float:
         """The rate that ``"auto"`` stands for."""
-        if not self._rows or not self._l1:
-            return _ADAGRAD_MOST
-        if optimizer == "adagrad":
-            return min(_ADAGRAD_MOST, _ADAGRAD_MARGIN * self._rows / self._l1)
-        return _SGD_MARGIN * self._rows / self._l2
+        if optimizer.name in ("adagrad", "adam", "ftrl"):
+            margin, most = (
+                (_ADAM_MARGIN, _ADAM_MOST) if optimizer.name == "adam" else (_ADAGRAD_MARGIN, _ADAGRAD_MOST)
+            )
+            return min(most, margin * self._rows / self._l1) if self._l1 else most
+        rate = _SGD_MARGIN * self._rows / self._l2 if self._l2 else 1.0
+        # In the end a gradient moves the weights 1 / (1 - momentum) times as far.
+        return rate * (1.0 - optimizer.momentum) if optimizer.name != "sgd" else rate

@@ -30,10 +30,28 @@ class LogisticRegression(ClassifierMixin, BaseModel):  # type: ignore[misc]
         Rows of a minibatch.
     learning_rate : float or "auto", default "auto"
         ``"auto"`` follows from the size of the rows.
-    optimizer : "adagrad" or "sgd", default "adagrad"
-        AdaGrad (Duchi, Hazan & Singer 2011) or plain stochastic gradient descent.
+    optimizer : str, default "adagrad"
+        ``"adagrad"`` (Duchi, Hazan & Singer 2011), ``"sgd"`` (plain gradient descent), ``"momentum"``
+        (Polyak's heavy ball), ``"nesterov"``, ``"adam"`` (Kingma & Ba 2015; a feature's moments
+        stand still while no minibatch has it) or ``"ftrl"`` (FTRL-Proximal, McMahan et al. 2013).
     l1, l2 : float, default 0.0
         Weights of the penalties, applied by proximal steps.
+    learning_rate_schedule : "constant", "inverse" or "cosine", default "constant"
+        Whether the rate stays, falls as 1 / (1 + decay · epochs done), or along a half cosine to 0
+        at the end of the last epoch.  Not with ``"ftrl"``.
+    decay : float, optional
+        Of ``"inverse"``, and only with it; default 1.0.
+    warmup : float, default 0.0
+        Epochs, or a part of one, over which the rate first rises linearly to `learning_rate`; the
+        schedule follows.
+    momentum : float, optional
+        Of ``"momentum"`` and ``"nesterov"``, and only with them; default 0.9.
+    beta_1, beta_2 : float, optional
+        Of ``"adam"``, and only with it: how slowly its mean and mean square of gradients change;
+        default 0.9 and 0.999.
+    clip_value, clip_norm : float, optional
+        Largest magnitude of an element of a minibatch's gradient, and of its Euclidean norm
+        (intercept included); the first is applied first.  Default: no limit.
     fit_intercept : bool, default True
         Whether to train an intercept.
     random_state : int, optional
@@ -67,6 +85,14 @@ class LogisticRegression(ClassifierMixin, BaseModel):  # type: ignore[misc]
         l2: float = 0.0,
         fit_intercept: bool = True,
         random_state: int | None = None,
+        learning_rate_schedule: str = "constant",
+        decay: float | None = None,
+        warmup: float = 0.0,
+        momentum: float | None = None,
+        beta_1: float | None = None,
+        beta_2: float | None = None,
+        clip_value: float | None = None,
+        clip_norm: float | None = None,
     ) -> None:
         self.epochs = epochs
         self.batch_size = batch_size
@@ -76,6 +102,14 @@ class LogisticRegression(ClassifierMixin, BaseModel):  # type: ignore[misc]
         self.l2 = l2
         self.fit_intercept = fit_intercept
         self.random_state = random_state
+        self.learning_rate_schedule = learning_rate_schedule
+        self.decay = decay
+        self.warmup = warmup
+        self.momentum = momentum
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.clip_value = clip_value
+        self.clip_norm = clip_norm
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

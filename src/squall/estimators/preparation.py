@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from squall.data.dataset import Dataset
+from squall.data.iterator import n_minibatches
 from squall.data.objects import ObjectStore
 from squall.data.partitions import read_training
 from squall.data.training import manifest_key, write_training
@@ -18,7 +20,16 @@ from squall.estimators.auto import BATCH_SIZE, RowNorms
 from squall.estimators.columns import aligned, as_dataset
 from squall.estimators.transformers import BaseTransformer
 from squall.preprocessing.layout import FeatureLayout
-from squall.records import Block, ColumnSpec, Float32, HeldOut, Int64, OptimizerSpec, RawBlock
+from squall.records import (
+    Block,
+    ColumnSpec,
+    Float32,
+    HeldOut,
+    Int64,
+    OptimizerSpec,
+    RawBlock,
+    TrainingManifest,
+)
 
 
 @dataclass(frozen=True)
@@ -26,11 +37,12 @@ class Recipe:
     """What to train: the model's mathematics for a width, and settings; None means "auto"."""
 
     model: Callable[[int], Any]
-    optimizer: str
+    optimizer: OptimizerSpec  # its rate, and what depends on the length of the run, are filled in here
     learning_rate: float | None
     batch_size: int | None
-    l1: float
-    l2: float
+    epochs: int
+    decay: float  # of an inverse schedule, per epoch
+    warmup: float  # epochs
 
 
 class Preparation:
@@ -64,7 +76,7 @@ class Preparation:
         norms = RowNorms()
         training = f"{prefix}/train"
         rows = _encoded(data.blocks(), layout, self.classes, norms, check)
-        write_training(rows, objects, training, self._seed)
+        manifest = write_training(rows, objects, training, self._seed)
         self._objects, self._model = objects, recipe.model(layout.n_features)
         if held_out is not None:
             codes = _codes(held_out, self.classes)
@@ -74,18 +86,23 @@ class Preparation:
         return Prepared(
             training=manifest_key(training),
             model=self._model,
-            optimizer=self._optimizer(norms),
+            optimizer=self._optimizer(norms, manifest),
             batch_size=self._batch_size(data.n_rows),
         )
 
-    def _optimizer(self, norms: RowNorms) -> OptimizerSpec:
-        recipe = self._recipe
-        rate = recipe.learning_rate
-        return OptimizerSpec(
-            name=recipe.optimizer,  # type: ignore[arg-type]  # checked by the estimator
-            learning_rate=norms.learning_rate(recipe.optimizer) if rate is None else rate,
-            l1=recipe.l1,
-            l2=recipe.l2,
+    def _optimizer(self, norms: RowNorms, manifest: TrainingManifest) -> OptimizerSpec:
+        recipe, spec, rate = self._recipe, self._recipe.optimizer, self._recipe.learning_rate
+        batch_size = self._batch_size(manifest.rows)
+        # Row blocks are whole numbers of minibatches, but for the last of a partition.
+        a_epoch = sum(n_minibatches(p.rows, batch_size) for p in manifest.partitions)
+        return msgspec.structs.replace(
+            spec,
+            learning_rate=norms.learning_rate(spec) if rate is None else rate,
+            # The paper's 1 is for gradients of single rows; ours are means of a minibatch.
+            beta=spec.beta / batch_size,
+            steps=recipe.epochs * a_epoch,
+            decay=recipe.decay / a_epoch,
+            warmup=round(recipe.warmup * a_epoch),
         )
 
     def _batch_size(self, n_rows: int) -> int:
