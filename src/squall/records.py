@@ -186,12 +186,26 @@ class TrainingManifest(msgspec.Struct, frozen=True):
 
 
 class OptimizerSpec(msgspec.Struct, frozen=True):
-    """Which update rule a table applies, and its settings."""
+    """Which update rule a table applies, and its settings.
 
-    name: Literal["sgd", "adagrad"]
+    Those of other rules are not looked at.  ``schedule``, ``decay``, ``warmup`` and ``steps`` say
+    by what the learning rate is multiplied, in steps of the table; see :mod:`squall.optim`.
+    """
+
+    name: Literal["sgd", "momentum", "nesterov", "adagrad", "adam", "ftrl"]
     learning_rate: float
     l1: float = 0.0
     l2: float = 0.0
+    momentum: float = 0.9  # of momentum, nesterov
+    beta_1: float = 0.9  # of adam
+    beta_2: float = 0.999  # of adam
+    beta: float = 1.0  # of ftrl
+    schedule: Literal["constant", "inverse", "cosine"] = "constant"
+    decay: float = 0.0  # of inverse, per step
+    warmup: int = 0  # steps
+    steps: int = 0  # planned in all; needed by a schedule or a warm-up
+    clip_value: float | None = None
+    clip_norm: float | None = None
 
 
 class TableSpec(msgspec.Struct, frozen=True):
@@ -226,7 +240,7 @@ class SharedTable:
     """A table mapped into this process's memory, for embedded asynchronous updates.
 
     ``array`` is laid out row by row: ``dim`` weights, then the optimiser's state, then (if
-    a penalty is set) the step at which the row was last brought up to date.
+    rows change without being touched) the step at which the row was last brought up to date.
     """
 
     spec: TableSpec

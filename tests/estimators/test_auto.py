@@ -8,15 +8,17 @@ import pytest
 import squall
 from squall.estimators.auto import SAMPLE_ROWS, choose_batch_size, choose_learning_rate
 from squall.models.logistic import LogisticModel
-from squall.records import Block, CsrBlock, DenseBlock
+from squall.records import Block, CsrBlock, DenseBlock, OptimizerSpec
 from squall.testing.clicks import FIELDS, N_FEATURES, ClickSource
 
 RATES = {0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0}
 
 
 def choose(block: Block, name: str = "adagrad", **more: float) -> float:
-    settings = {"l1": 0.0, "l2": 0.0, "batch_size": 16, "epochs": 5, "seed": 0} | more
-    return choose_learning_rate(LogisticModel(block.n_features), block, name, **settings)
+    penalties = {key: more.pop(key, 0.0) for key in ("l1", "l2")}
+    settings = {"batch_size": 16, "epochs": 5, "seed": 0} | more
+    optimizer = OptimizerSpec(name, 0.0, **penalties)  # type: ignore[arg-type]
+    return choose_learning_rate(LogisticModel(block.n_features), block, optimizer, **settings)
 
 
 def planted(n: int = 2000, scale: float = 1.0) -> DenseBlock:
@@ -50,7 +52,7 @@ def test_data_of_heavy_tails_gets_a_small_rate() -> None:
     assert choose(block, batch_size=64) < 0.3
 
 
-@pytest.mark.parametrize("name", ["sgd", "adagrad"])
+@pytest.mark.parametrize("name", ["sgd", "momentum", "nesterov", "adagrad", "adam", "ftrl"])
 @pytest.mark.parametrize("penalty", [0.0, 1e-3])
 def test_every_optimizer_and_penalty_has_a_rate(name: str, penalty: float) -> None:
     rate = choose(planted(), name, l1=penalty, l2=penalty)

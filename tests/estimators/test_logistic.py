@@ -309,13 +309,17 @@ def test_held_out_rows_without_weight_cannot_be_measured():
 def test_all_wrong_settings_are_told_at_once():
     model = LogisticRegression(
         epochs=0, batch_size=0, learning_rate=-1, optimizer="adagrd", l1="a", l2=-1.0, fit_intercept=None,
-        random_state=-1, target_loss=0, early_stopping=0,
+        random_state=-1, learning_rate_schedule="cosin", decay=-1, warmup=-0.5, momentum=1.0, beta_1="b",
+        beta_2=-0.1, clip_value=0, clip_norm=-2.0, target_loss=0, early_stopping=0,
     )  # fmt: skip
     with pytest.raises(SettingError) as caught:
         model.fit(X, y)
     text = str(caught.value)
-    assert text.startswith("LogisticRegression: 10 settings are wrong:\n")
-    assert "optimizer='adagrd' is unknown; choose from sgd, adagrad (did you mean \"adagrad\"?)" in text
+    assert text.startswith("LogisticRegression: 18 settings are wrong:\n")
+    known = "sgd, momentum, nesterov, adagrad, adam, ftrl"
+    assert f"optimizer='adagrd' is unknown; choose from {known} (did you mean \"adagrad\"?)" in text
+    assert "learning_rate_schedule='cosin' is unknown" in text
+    assert 'did you mean "cosine"?' in text
     assert 'learning_rate=-1 must be "auto" or a finite number above 0' in text
     for name in model.get_params():
         assert f"- {name}=" in text
@@ -328,11 +332,69 @@ def test_all_wrong_settings_are_told_at_once():
         ("learning_rate", 0), ("learning_rate", float("nan")), ("learning_rate", np.array([0.1, 0.2])),
         ("learning_rate", 10**400), ("l1", float("inf")), ("l2", None), ("optimizer", None),
         ("optimizer", ["sgd"]), ("fit_intercept", 1), ("random_state", 0.5),
+        ("optimizer", np.array(["sgd", "adam"])), ("learning_rate_schedule", np.array(["cosine"])),
+        ("warmup", "1"), ("warmup", float("nan")), ("clip_norm", 0), ("clip_value", "big"),
     ],
 )  # fmt: skip
 def test_a_wrong_setting_is_named(name, value):
     with pytest.raises(SettingError, match=f"^LogisticRegression: {name}="):
         LogisticRegression(**{name: value}).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"momentum": 0.9}, "momentum=0.9 has no effect with optimizer='adagrad'; leave it None, or choose "
+                            'optimizer="momentum" or optimizer="nesterov"'),
+        ({"optimizer": "momentum", "beta_1": 0.9}, "beta_1=0.9 has no effect with optimizer='momentum'"),
+        ({"beta_2": 0.9}, "beta_2=0.9 has no effect with optimizer='adagrad'"),
+        ({"decay": 1.0}, "decay=1.0 has no effect with learning_rate_schedule='constant'"),
+        ({"warmup": 6}, "warmup=6 is longer than the training, epochs=5"),
+        ({"optimizer": "ftrl", "warmup": 0.5}, 'optimizer="ftrl" takes learning_rate_schedule="constant"'),
+        ({"optimizer": "ftrl", "learning_rate_schedule": "cosine"}, 'optimizer="ftrl" takes'),
+    ],
+)  # fmt: skip
+def test_settings_that_would_have_no_effect_are_refused(settings, says):
+    with pytest.raises(SettingError) as caught:
+        LogisticRegression(**settings).fit(X, y)
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"optimizer": "momentum", "momentum": 0.5, "learning_rate_schedule": "cosine", "warmup": 0.5},
+        {"optimizer": "nesterov", "l2": 1e-4, "clip_norm": 0.5},
+        {"optimizer": "adam", "beta_1": 0.8, "beta_2": 0.99, "l1": 1e-4, "warmup": 1},
+        {"optimizer": "ftrl", "l1": 1e-3, "clip_value": 1.0},
+        {"optimizer": "sgd", "learning_rate_schedule": "inverse", "decay": 0.1},
+    ],
+    ids=lambda settings: settings["optimizer"],
+)
+def test_every_optimiser_learns_and_is_saved(settings, model, tmp_path):
+    chosen = LogisticRegression(epochs=15, **settings).fit(X, y)
+    assert chosen.score(X, y) > model.score(X, y) - 0.02
+    assert chosen.history_[-1].loss < chosen.history_[0].loss
+    loaded = squall.load(squall.save(chosen, tmp_path / "m"))
+    assert loaded.get_params() == chosen.get_params()
+
+
+def test_a_schedule_reaches_the_rows_of_all_epochs():
+    """With a cosine the last epochs hardly move the weights; the first half moves them as far as ever."""
+    short, long = (
+        LogisticRegression(epochs=n, optimizer="sgd", learning_rate_schedule="cosine").fit(X, y)
+        for n in (1, 40)
+    )
+    assert np.abs(long.coef_).max() > 2 * np.abs(short.coef_).max()
+    still = LogisticRegression(epochs=1, optimizer="sgd", warmup=1).fit(X, y)
+    full = LogisticRegression(epochs=1, optimizer="sgd").fit(X, y)
+    assert np.abs(still.coef_).max() < np.abs(full.coef_).max()
+
+
+def test_conditional_settings_can_be_searched():
+    grid = [{"optimizer": ["sgd"]}, {"optimizer": ["momentum"], "momentum": [0.5, 0.9]}]
+    search = GridSearchCV(LogisticRegression(epochs=3), grid, cv=2, error_score="raise").fit(X, y)
+    assert len(search.cv_results_["params"]) == 3
 
 
 def with_value(value):

@@ -25,8 +25,35 @@ def blocks(draw, max_rows=30, max_features=12, max_nnz=8):
     }, n_features
 
 
-optimizers = st.sampled_from([kernels.SGD, kernels.ADAGRAD])
+OPTIMIZERS = {
+    "sgd": kernels.SGD, "adagrad": kernels.ADAGRAD, "momentum": kernels.MOMENTUM,
+    "nesterov": kernels.NESTEROV, "adam": kernels.ADAM, "ftrl": kernels.FTRL,
+}  # fmt: skip
 regularizers = st.sampled_from([(0.0, 0.0), (0.01, 0.0), (0.0, 0.1), (0.02, 0.05), (1e-5, 1e-7), (1.0, 0.5)])
+
+
+@st.composite
+def rules(draw, rates=(0.05, 0.5)):
+    """Settings of `kernels.Rule`, as a dict."""
+    rule = {"optimizer": draw(st.sampled_from(list(OPTIMIZERS.values())))}
+    rule["learning_rate"] = draw(st.sampled_from(rates))
+    rule["l1"], rule["l2"] = draw(regularizers)
+    if rule["optimizer"] in (kernels.MOMENTUM, kernels.NESTEROV):
+        rule["momentum"] = draw(st.sampled_from([0.0, 0.5, 0.9]))
+        rule["learning_rate"] /= 5
+    elif rule["optimizer"] == kernels.ADAM:
+        rule["beta_1"], rule["beta_2"] = draw(st.sampled_from([(0.9, 0.999), (0.0, 0.9), (0.5, 0.99)]))
+    elif rule["optimizer"] == kernels.FTRL:
+        rule["beta"] = draw(st.sampled_from([0.01, 1.0]))
+    if rule["optimizer"] != kernels.FTRL and draw(st.booleans()):
+        rule["levels"] = np.array(
+            draw(st.lists(st.sampled_from([0.0, 0.1, 0.4, 1.0]), min_size=1, max_size=6))
+        )
+        rule["steps_per_level"] = draw(st.integers(1, 4))
+    if draw(st.booleans()):
+        rule["clip_value"] = draw(st.sampled_from([0.0, 0.05]))
+        rule["clip_norm"] = draw(st.sampled_from([0.0, 0.1]))
+    return rule
 
 
 def small_block():

@@ -106,6 +106,6 @@ def train(block, table=None):
         table = np.zeros((6, 2), np.float32)
     step = np.zeros(1, np.int64)
     return kernels.logistic_minibatches(
-        **block, batch_size=2, first_batch=0, n_batches=2, table=table, optimizer=kernels.ADAGRAD,
-        learning_rate=0.1, l1=0, l2=0, fit_intercept=True, step=step, progress=None,
+        **block, batch_size=2, first_batch=0, n_batches=2, table=table,
+        rule=kernels.Rule(kernels.ADAGRAD, 0.1), fit_intercept=True, step=step, progress=None,
     )  # fmt: skip

@@ -3,12 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from squall import _kernels as kernels
 
 from . import oracles
-from .strategies import blocks, optimizers, regularizers, small_block
+from .strategies import blocks, rules, small_block
 from .test_tables import new_table
 
 CLOSE = {"rtol": 5e-4, "atol": 5e-5}
@@ -23,10 +24,12 @@ def n_batches(block, batch_size):
     return -(-n // max(batch_size, 1))
 
 
-def train(block, table, optimizer, batch_size=4, rate=0.3, l1=0.0, l2=0.0, fit_intercept=True, **more):
+def train(block, table, settings, batch_size=4, fit_intercept=True, **more):
+    """`settings` are a rule's, or an optimizer."""
+    rule = settings if isinstance(settings, dict) else {"optimizer": settings, "learning_rate": 0.3}
     arguments = {
         "batch_size": batch_size, "first_batch": 0, "n_batches": n_batches(block, batch_size), "table": table,
-        "optimizer": optimizer, "learning_rate": rate, "l1": l1, "l2": l2, "fit_intercept": fit_intercept,
+        "rule": kernels.Rule(**rule), "fit_intercept": fit_intercept,
         "step": np.zeros(1, np.int64), "progress": None,
     } | more  # fmt: skip
     call = kernels.logistic_minibatches_dense if "X" in block else kernels.logistic_minibatches
@@ -38,62 +41,76 @@ def densify(block, n_features):
     return {"X": X} | {name: block[name] for name in ("labels", "weights", "order")}
 
 
-def eager(block, n_features, start, optimizer, batch_size, rate, l1, l2, fit_intercept, epochs):
+def warm_state(settings, weights):
+    """State columns as if there had been gradients."""
+    match settings["optimizer"]:
+        case kernels.SGD:
+            return np.zeros((0, len(weights)))
+        case kernels.ADAGRAD:
+            return np.full((1, len(weights)), FIRST_G)
+        case kernels.MOMENTUM | kernels.NESTEROV:
+            return np.linspace(-0.1, 0.1, len(weights))[None]
+        case kernels.ADAM:
+            return np.tile([[0.01], [FIRST_G], [30]], len(weights))
+        case kernels.FTRL:
+            curvature = (settings["beta"] + np.sqrt(FIRST_G)) / settings["learning_rate"]
+            return np.stack([-weights * curvature, np.full(len(weights), FIRST_G)])
+
+
+def eager(block, n_features, start, settings, batch_size, fit_intercept, epochs, is_dense):
     X = densify(block, n_features)["X"].astype(np.float64)
     y = block["labels"].astype(np.float64)
     s = np.ones(len(y)) if block["weights"] is None else block["weights"].astype(np.float64)
     order = np.arange(len(y)) if block["order"] is None else block["order"]
-    model = oracles.Eager(n_features, optimizer == kernels.ADAGRAD, rate, l1, l2, start)
-    model.G += FIRST_G
+    model = oracles.Eager(n_features, settings, start, warm_state(settings, start))
+    indptr, indices = block["indptr"], block["indices"]
     loss = 0.0
     for _ in range(epochs):
         for begin in range(0, len(order), batch_size):
             rows = order[begin : begin + batch_size]
-            loss += model.minibatch(X[rows], y[rows], s[rows], fit_intercept, batch_size)
+            touched = np.full(n_features + 1, is_dense)
+            for row in rows:
+                touched[indices[indptr[row] : indptr[row + 1]]] = True
+            touched[-1] = fit_intercept
+            loss += model.minibatch(X[rows], y[rows], s[rows], fit_intercept, batch_size, touched)
     return model, loss, epochs * s[order].sum()
 
 
-@given(
-    blocks(),
-    optimizers,
-    regularizers,
-    st.integers(1, 40),
-    st.sampled_from([0.05, 1.0]),
-    st.booleans(),
-    st.booleans(),
-)
-def test_fused_loops_equal_the_eager_oracle(case, optimizer, penalty, batch_size, rate, fit_intercept, warm):
+@hypothesis_settings(deadline=None)
+@given(blocks(), rules(), st.integers(1, 40), st.booleans(), st.booleans(), st.booleans())
+def test_fused_loops_equal_the_eager_oracle(case, settings, batch_size, fit_intercept, warm, is_dense):
     block, n_features = case
-    start = np.random.default_rng(0).normal(size=n_features + 1) * warm
-    settings = optimizer, batch_size, rate, *penalty, fit_intercept
-    model, loss, weight = eager(block, n_features, start.astype(np.float32), *settings, epochs=2)
-    for data in (block, densify(block, n_features)):
-        table = new_table(start, optimizer, penalty != (0, 0))
-        if optimizer == kernels.ADAGRAD:
-            table[:, 1] = FIRST_G
-        step, progress = np.zeros(1, np.int64), np.zeros(1, np.int64)
-        results = [train(data, table, *settings, step=step, progress=progress) for _ in range(2)]
-        assert step[0] == progress[0] == 2 * n_batches(block, batch_size)
-        kernels.table_catch_up(table, optimizer, rate, *penalty, int(step[0]), n_features)
-        np.testing.assert_allclose(table[:, 0], model.w, **CLOSE)
-        if optimizer == kernels.ADAGRAD:
-            np.testing.assert_allclose(table[:, 1], model.G, rtol=1e-3, atol=1e-6)
-        np.testing.assert_allclose(sum(r[0] for r in results), loss, rtol=1e-3, atol=1e-4)
-        np.testing.assert_allclose(sum(r[1] for r in results), weight, rtol=1e-6)
-        assert all(r[2] == len(block["labels"]) for r in results)
+    start = (np.random.default_rng(0).normal(size=n_features + 1) * warm).astype(np.float32)
+    how = batch_size, fit_intercept
+    model, loss, weight = eager(block, n_features, start, settings, *how, 2, is_dense)
+    data = densify(block, n_features) if is_dense else block
+    rule = kernels.Rule(**settings)
+    table = new_table(start, settings["optimizer"], rule.lazy)
+    state = warm_state(settings, start)
+    table[:, 1 : 1 + len(state)] = state.T
+    step, progress = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    results = [train(data, table, settings, *how, step=step, progress=progress) for _ in range(2)]
+    assert step[0] == progress[0] == 2 * n_batches(block, batch_size)
+    kernels.table_catch_up(table, rule, int(step[0]), n_features)
+    rows = slice(None) if fit_intercept else slice(-1)  # no use was made of the intercept
+    np.testing.assert_allclose(table[rows, 0], model.w[rows], **CLOSE)
+    if not is_dense:
+        got = table[rows, 1 : 1 + len(state)].T
+        np.testing.assert_allclose(got, model.state[:, rows], rtol=2e-3, atol=1e-4)
+    np.testing.assert_allclose(sum(r[0] for r in results), loss, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(sum(r[1] for r in results), weight, rtol=1e-6)
+    assert all(r[2] == len(block["labels"]) for r in results)
 
 
-@given(blocks(), optimizers, regularizers, st.integers(1, 10), st.booleans())
-def test_pull_gradient_update_is_bit_for_bit_the_fused_loop(
-    case, optimizer, penalty, batch_size, fit_intercept
-):
+@hypothesis_settings(deadline=None)
+@given(blocks(), rules(), st.integers(1, 10), st.booleans())
+def test_pull_gradient_update_is_bit_for_bit_the_fused_loop(case, settings, batch_size, fit_intercept):
     block, n_features = case
-    fused = new_table(np.zeros(n_features + 1), optimizer, penalty != (0, 0))
+    rule = kernels.Rule(**settings)
+    fused = new_table(np.zeros(n_features + 1), settings["optimizer"], rule.lazy)
     stored = fused.copy()
-    total = train(block, fused, optimizer, batch_size, 0.3, *penalty, fit_intercept)[0]
+    total = train(block, fused, settings, batch_size, fit_intercept)[0]
 
-    settings = optimizer, 0.3, *penalty
-    last = np.array([n_features], np.int64)
     n = len(block["labels"])
     order = np.arange(n) if block["order"] is None else block["order"]
     losses = []
@@ -101,40 +118,32 @@ def test_pull_gradient_update_is_bit_for_bit_the_fused_loop(
         rows = order[begin : begin + batch_size].astype(np.int64)
         indptr, indices, values = kernels.csr_take(block["indptr"], block["indices"], block["values"], rows)
         unique, local = kernels.localize(indices)
+        needed = np.append(unique, n_features)
         s = None if block["weights"] is None else block["weights"][rows]
-        pulled = kernels.table_pull(stored, unique, 1, *settings, step, n_features)[:, 0]
-        intercept = kernels.table_pull(stored, last, 1, *settings, step, n_features)[0, 0]
+        pulled = kernels.table_pull(stored, needed, 1, rule, step, n_features)[:, 0]
         grad, grad_intercept, loss, _ = kernels.csr_logistic_gradient(
-            indptr,
-            local,
-            values,
-            block["labels"][rows],
-            s,
-            None,
-            pulled,
-            float(intercept) * fit_intercept,
-            batch_size,
-        )
-        if fit_intercept:
-            unique, grad = np.append(unique, last), np.append(grad, np.float32(grad_intercept))
-        kernels.table_update(stored, unique, grad[:, None], *settings, step, n_features)
+            indptr, local, values, block["labels"][rows], s, None, pulled[:-1],
+            float(pulled[-1]) * fit_intercept, batch_size,
+        )  # fmt: skip
+        grad = np.append(grad, np.float32(grad_intercept * fit_intercept))
+        kernels.table_update(stored, needed, grad[:, None], rule, step, n_features)
         losses.append(loss)
     if not fit_intercept:
-        stored[-1] = fused[-1]  # the pull above stamped a row that the loop never looks at
+        stored[-1] = fused[-1]  # a row that the loop never looks at
     np.testing.assert_array_equal(stored.view(np.int32), fused.view(np.int32))
     assert sum(losses) == total
 
 
-@given(blocks(max_rows=40, max_nnz=40), optimizers, regularizers)
-def test_two_runs_are_bit_identical_and_may_be_cut_anywhere(case, optimizer, penalty):
+@given(blocks(max_rows=40, max_nnz=40), rules())
+def test_two_runs_are_bit_identical_and_may_be_cut_anywhere(case, settings):
     block, n_features = case
-    whole = new_table(np.zeros(n_features + 1), optimizer, penalty != (0, 0))
+    whole = new_table(np.zeros(n_features + 1), settings["optimizer"], kernels.Rule(**settings).lazy)
     parts = whole.copy()
-    result = train(block, whole, optimizer, 3, 0.3, *penalty)
+    result = train(block, whole, settings, 3)
     step = np.zeros(1, np.int64)
     rows = 0
     for b in range(n_batches(block, 3)):
-        rows += train(block, parts, optimizer, 3, 0.3, *penalty, first_batch=b, n_batches=1, step=step)[2]
+        rows += train(block, parts, settings, 3, first_batch=b, n_batches=1, step=step)[2]
     assert rows == result[2]
     np.testing.assert_array_equal(whole.view(np.int32), parts.view(np.int32))
 
@@ -175,7 +184,7 @@ def test_gradient_is_the_derivative(case):
     w = np.random.default_rng(3).normal(size=n_features)
     y = block["labels"].astype(np.float64)
     s = np.ones(len(y)) if block["weights"] is None else block["weights"].astype(np.float64)
-    X = densify(block, n_features)["X"].astype(np.float64)
+    X = oracles.dense(block["indptr"], block["indices"], block["values"], n_features)
     factor = s * (oracles.sigmoid(X @ w.astype(np.float32) + 0.5) - y) / max(len(y), 1)
     gradient, intercept, loss, weight = kernels.csr_logistic_gradient(
         block["indptr"], block["indices"], block["values"], block["labels"], block["weights"],
@@ -222,7 +231,7 @@ def test_rows_without_entries_train_the_intercept():
         "labels": np.ones(n, np.float32), "weights": None, "order": None,
     }  # fmt: skip
     table = new_table(np.zeros(1), kernels.SGD, False)  # no feature at all
-    loss, weight, rows = train(block, table, kernels.SGD, batch_size=100, rate=1.0)
+    loss, weight, rows = train(block, table, {"optimizer": kernels.SGD, "learning_rate": 1.0}, batch_size=100)
     assert (loss, weight, rows) == (pytest.approx(n * np.log(2)), n, n)
     assert table[0, 0] == np.float32(0.5 * n / 100)
 
@@ -272,12 +281,11 @@ def test_schedule_is_checked():
         ({"first_batch": 2**63 - 1}, "first_batch, n_batches"),
         ({"step": np.zeros(2, np.int64)}, "step: has length 2"),
         ({"progress": np.zeros(0, np.int64)}, "progress: has length 0"),
-        ({"l1": 0.1}, "table: has no column for the step"),
-        ({"optimizer": 5}, "optimizer: 5"),
+        ({"rule": kernels.Rule(kernels.SGD, 0.3, 0.1)}, "table: has no column for the step"),
         ({"table": np.zeros((0, 1), np.float32)}, "table: has no row"),
     ]
     for change, message in bad:
-        arguments = {"optimizer": kernels.SGD, "table": table} | change
+        arguments = {"settings": kernels.SGD, "table": table} | change
         with pytest.raises(ValueError, match=message):
             train(block, **arguments)
     with pytest.raises(ValueError, match="step"):
@@ -317,7 +325,8 @@ def test_threads_may_share_a_table(penalty):
     step, progress = np.zeros(1, np.int64), np.zeros(1, np.int64)
 
     def work(_):
-        return train(block, table, kernels.ADAGRAD, 20, 0.5, *penalty, step=step, progress=progress)
+        rule = {"optimizer": kernels.ADAGRAD, "learning_rate": 0.5, "l1": penalty[0], "l2": penalty[1]}
+        return train(block, table, rule, 20, step=step, progress=progress)
 
     with ThreadPoolExecutor(4) as pool:
         losses = [r[0] / r[1] for r in pool.map(work, range(8))]

@@ -201,7 +201,15 @@ def test_a_minibatch_in_place_is_pull_gradient_and_update(kind, optimizer, weigh
     result = model.train_shared(block, everything, 40, 0, 1, table, progress)
     assert result == pytest.approx((loss, weight, 40))
     assert (progress[0], table.step[0]) == (1, 1)
-    step = gradient if optimizer == "sgd" else np.sign(gradient) * (np.abs(gradient) > 1e-7)
+    size = np.abs(gradient)
+    step = {
+        "sgd": gradient,
+        "momentum": gradient,
+        "nesterov": 1.9 * gradient,
+        "ftrl": gradient / (1 + size),
+        "adagrad": gradient / (size + 1e-10),
+        "adam": gradient / (size + 1e-8),
+    }[optimizer] * (size > 1e-7)
     np.testing.assert_allclose(table.array[:, 0], whole[:, 0] - 0.3 * step, atol=1e-5)
 
 

@@ -16,10 +16,14 @@ from squall.testing.store import filled, rows_of
 ROWS, N_SLOTS = 6, 2
 rules = st.builds(
     OptimizerSpec,
-    st.sampled_from(["sgd", "adagrad"]),
+    st.sampled_from(["sgd", "adagrad", "momentum"]),
     st.sampled_from([0.1, 0.5]),
     l1=st.sampled_from([0.0, 0.01]),
     l2=st.sampled_from([0.0, 0.1]),
+    schedule=st.sampled_from(["constant", "inverse"]),
+    decay=st.just(0.3),
+    steps=st.just(10),
+    clip_value=st.sampled_from([None, 0.5]),
 )
 some_rows = st.lists(st.integers(0, ROWS - 1), max_size=ROWS, unique=True)
 stamps = st.builds(Stamp, st.integers(-1, N_SLOTS - 1), st.integers(0, 2), st.integers(0, 12))
@@ -32,17 +36,25 @@ class Oracle:
         self.spec = spec
         self.weights = np.zeros((spec.rows, spec.dim))
         self.squares = np.zeros_like(self.weights)
+        self.velocity = np.zeros_like(self.weights)
+        self.steps = 0
 
     def push(self, rows: Int64, gradient: Float32) -> None:
         rule = self.spec.optimizer
         full = np.zeros_like(self.weights)
-        full[rows] = gradient
-        rate = np.full_like(full, rule.learning_rate)
+        full[rows] = gradient if rule.clip_value is None else np.clip(gradient, -0.5, 0.5)
+        pace = 1.0 if rule.schedule == "constant" else 1.0 / (1.0 + 0.3 * min(self.steps, 9))
+        self.steps += 1
+        rate = np.full_like(full, rule.learning_rate * pace)
         if rule.name == "adagrad":
             self.squares += full**2
             rate = np.zeros_like(full)
-            np.divide(rule.learning_rate, np.sqrt(self.squares), out=rate, where=self.squares > 0)
-        self.weights -= rate * full
+            np.divide(rule.learning_rate * pace, np.sqrt(self.squares), out=rate, where=self.squares > 0)
+        if rule.name == "momentum":
+            self.velocity = 0.9 * self.velocity - rate * full
+            self.weights += self.velocity
+        else:
+            self.weights -= rate * full
         rate[self.spec.regularized_rows :] = 0.0
         shrunk = np.maximum(np.abs(self.weights) - rate * rule.l1, 0.0) / (1.0 + rate * rule.l2)
         self.weights = np.copysign(shrunk, self.weights)
@@ -140,6 +152,27 @@ TestTableMachine.settings = settings(max_examples=40, stateful_step_count=30, de
 def test_bad_specs(rows: int, dim: int, regularized: int, rate: float) -> None:
     with pytest.raises(StoreError, match="fix: correct the table's spec"):
         ParameterTable.private(TableSpec("job/w", rows, dim, OptimizerSpec("sgd", rate), regularized), 1)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "problem"),
+    [
+        (OptimizerSpec("lbfgs", 0.1), "there is no optimiser 'lbfgs'"),  # type: ignore[arg-type]
+        (OptimizerSpec("adam", 0.1, beta_2=1.0), "beta_2: is 1"),
+        (OptimizerSpec("sgd", 0.1, schedule="cosine"), "steps: is 0"),
+        (OptimizerSpec("sgd", 0.1, clip_norm=-1.0), "clip_norm: is -1"),
+    ],
+)
+def test_bad_optimisers(optimizer: OptimizerSpec, problem: str) -> None:
+    with pytest.raises(StoreError, match=problem):
+        ParameterTable.private(TableSpec("job/w", 4, 1, optimizer, 4), 1)
+
+
+def test_nothing_is_added_to_weights_that_follow_from_a_state() -> None:
+    table = ParameterTable.private(TableSpec("job/w", 4, 1, OptimizerSpec("ftrl", 0.1), 4), 1)
+    with pytest.raises(StoreError, match="FTRL derives"):
+        table.add(rows_of(0), filled((1, 1), 1.0), Stamp(0, 0, 0))
+    assert table.push(rows_of(0), filled((1, 1), 1.0), Stamp(0, 0, 0))
 
 
 def test_arguments_of_other_types() -> None:

@@ -15,24 +15,56 @@ Common rules
 Parameter tables
 ----------------
 A table is float32[rows, stride], C-contiguous, each row ``[dim weights | optimizer state | stamp]``.
-State: none for `SGD`; for `ADAGRAD` ``dim`` sums of squared gradients.  The *stamp* column exists in
-*lazy* tables only, those with ``l1 > 0`` or ``l2 > 0``; it is an int32 stored bit for bit in the float32
-slot (``table[:, -1].view(np.int32)``): the number of steps the row is up to date with.  `table_stride`
-gives the width; a new table is zeros, or weights of one's choice with zero state and stamp.
+The state is ``dim`` numbers for each name in the list below, one after the other.  The *stamp* column
+exists in *lazy* tables only, and must where `Rule.lazy`: it is an int32 stored bit for bit in the
+float32 slot (``table[:, -1].view(np.int32)``), the number of steps the row is up to date with.
+`table_stride` gives the width; a new table is zeros, or weights of one's choice with zero state and stamp.
 
-The objective is mean loss + l1·‖w‖₁ + l2/2·‖w‖², and one step is proximal::
+The objective is mean loss + l1·‖w‖₁ + l2/2·‖w‖².  Step number t (from 0) of a weight w with gradient g
+has rate r, where η(t) = learning_rate · pace(t), and is proximal::
 
-    u  = w - rate·g
-    w' = sign(u)·max(|u| - rate·l1, 0) / (1 + rate·l2)
+    u  = w - move
+    w' = prox(u, r) = sign(u)·max(|u| - r·l1, 0) / (1 + r·l2)
 
-with rate = learning_rate (`SGD`) or learning_rate / (sqrt(G) + 1e-10), G the sum of g² with this one
-(`ADAGRAD`).  In effect *every* row takes this step at every minibatch, with g = 0 where no feature
-touched it; in fact a row catches up in closed form when it is next read.  An `ADAGRAD` row with G = 0
-has had no gradient yet: its rate would be 1e10·learning_rate, so it is left as it was initialised.
+`SGD`
+    move = η·g;  r = η.  No state.
+`ADAGRAD`
+    G += g²;  r = η / (sqrt(G) + 1e-10);  move = r·g.  State: G.
+`MOMENTUM`
+    v = momentum·v - η·g;  move = -v;  r = η.  State: v.  Heavy ball, in the form of Sutskever et al.
+`NESTEROV`
+    v = momentum·v - η·g;  move = -(momentum·v - η·g);  r = η.  State: v.  The weight is the point looked
+    ahead to, where gradients are taken.
+`ADAM`
+    n += 1;  m, q = moving means of g and g²;  r = η / (sqrt(q/(1-beta_2ⁿ)) + epsilon);
+    move = r·m/(1-beta_1ⁿ).  State: m, q, n (a count, as a float).
+`FTRL`
+    s = sqrt(N + g²);  z += g - (s - sqrt(N))/learning_rate·w;  N += g².  Then
+    w = 0 if |z| <= (t+1)·l1, else -(z - sign(z)·(t+1)·l1) / ((beta + s)/learning_rate + (t+1)·l2).
+    State: z, N.  The first step counts beta into s - sqrt(N), which centres the quadratic term at
+    the weight the row was initialised to.  The penalties grow with the steps, so that they are those of
+    the mean loss; with the fixed ones of McMahan et al. 2013 they would mean less with every row.
+
+In effect *every* row takes this step at every minibatch, with g = 0 where no feature touched it; in fact a
+row catches up when it is next read, in closed form (a drifting row with a penalty: step by step until its
+velocity is spent).  Exceptions, and what they mean:
+
+- `ADAM` is lazy in its moments: m, q and n stand still at steps that do not touch the weight, and it does
+  not move by them.  So each weight's bias is corrected by its own number of updates, as if it had been
+  alone; with the number of steps of the table a weight first touched late would jump by
+  (1-beta_1)/sqrt(1-beta_2), about 3 rates.  Penalties are taken at all steps.
+- A row of `ADAGRAD`, `ADAM` or `FTRL` that has had no gradient yet has no rate of its own (it would be
+  huge), so it is left as it was initialised.
+
 Rows at or after ``n_regularized_rows`` (the intercept, last row of a linear model) are never regularised.
 
 Sources: J. Duchi, Y. Singer, "Efficient online and batch learning using forward backward splitting",
-JMLR 2009; J. Duchi, E. Hazan, Y. Singer, "Adaptive subgradient methods", JMLR 2011; F. Niu et al.,
+JMLR 2009; J. Duchi, E. Hazan, Y. Singer, "Adaptive subgradient methods", JMLR 2011; B. Polyak, "Some
+methods of speeding up the convergence of iteration methods", 1964; I. Sutskever et al., "On the importance
+of initialization and momentum in deep learning", ICML 2013; Y. Bengio et al., "Advances in optimizing
+recurrent networks", ICASSP 2013 (Nesterov's at the point looked ahead to); D. Kingma, J. Ba, "Adam", ICLR
+2015; H. B. McMahan et al., "Ad click prediction: a view from the trenches", KDD 2013; H. B. McMahan,
+"Follow-the-regularized-leader and mirror descent", AISTATS 2011 (penalties that grow); F. Niu et al.,
 "Hogwild!", NeurIPS 2011 (updates without locks).
 """
 
@@ -44,17 +76,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from squall._kernels import _native
-from squall._kernels._native import ADAGRAD, SGD, StringDictionary
+from squall._kernels._native import (
+    ADAGRAD,
+    ADAM,
+    FTRL,
+    MOMENTUM,
+    NESTEROV,
+    SGD,
+    Rule,
+    StringDictionary,
+)
 
 __all__ = [
     "ADAGRAD",
+    "ADAM",
     "CSV_FLOAT",
     "CSV_INTEGER",
     "CSV_TEXT",
     "CSV_WIDE_INTEGER",
+    "FTRL",
+    "MOMENTUM",
+    "NESTEROV",
     "SGD",
     "CsvError",
     "CsvFields",
+    "Rule",
     "StringDictionary",
     "checksum",
     "csr_logistic_gradient",
@@ -74,6 +120,7 @@ __all__ = [
     "logistic_minibatches_dense",
     "logistic_probabilities",
     "murmur3_32",
+    "step_advance",
     "table_add",
     "table_catch_up",
     "table_gather",
@@ -200,10 +247,7 @@ def table_pull(
     table: Float32,
     rows: Int64,
     dim: int,
-    optimizer: int,
-    learning_rate: float,
-    l1: float,
-    l2: float,
+    rule: Rule,
     step: int,
     n_regularized_rows: int,
 ) -> Float32:
@@ -216,19 +260,16 @@ def table_pull(
     Raises
     ------
     ValueError
-        The table's width does not fit, or ``l1``/``l2`` are set and the table is not lazy.
+        The table's width does not fit, or the rule is lazy and the table is not.
     """
-    return _native.table_pull(table, rows, dim, optimizer, learning_rate, l1, l2, step, n_regularized_rows)
+    return _native.table_pull(table, rows, dim, rule, step, n_regularized_rows)
 
 
 def table_update(
     table: Float32,
     rows: Int64,
     grads: Float32,
-    optimizer: int,
-    learning_rate: float,
-    l1: float,
-    l2: float,
+    rule: Rule,
     step: int,
     n_regularized_rows: int,
 ) -> None:
@@ -242,23 +283,25 @@ def table_update(
     table : float32[n_rows, stride]
     rows : int64[m]
     grads : float32[m, dim]
-        The minibatch's gradient; ``dim`` is taken from its shape.
+        The minibatch's gradient, all of it if the rule clips; ``dim`` is taken from its shape.
     """
-    _native.table_update(table, rows, grads, optimizer, learning_rate, l1, l2, step, n_regularized_rows)
+    _native.table_update(table, rows, grads, rule, step, n_regularized_rows)
 
 
 def table_catch_up(
     table: Float32,
-    optimizer: int,
-    learning_rate: float,
-    l1: float,
-    l2: float,
+    rule: Rule,
     step: int,
     n_regularized_rows: int,
     dim: int = 1,
 ) -> None:
     """Bring all rows up to date with the first `step` steps, in place (before a snapshot, at the end)."""
-    _native.table_catch_up(table, optimizer, learning_rate, l1, l2, step, n_regularized_rows, dim)
+    _native.table_catch_up(table, rule, step, n_regularized_rows, dim)
+
+
+def step_advance(step: Int64) -> int:
+    """Add 1 to ``step`` int64[1], atomically also between processes; return what it was before."""
+    return _native.step_advance(step)
 
 
 def table_add(table: Float32, rows: Int64, deltas: Float32) -> None:
@@ -337,10 +380,7 @@ def logistic_minibatches(
     first_batch: int,
     n_batches: int,
     table: Float32,
-    optimizer: int,
-    learning_rate: float,
-    l1: float,
-    l2: float,
+    rule: Rule,
     fit_intercept: bool,
     step: Int64,
     progress: Int64 | None,
@@ -348,8 +388,8 @@ def logistic_minibatches(
     """Train on minibatches of a block of rows, against a table that other processes may share.
 
     Minibatch b is rows ``order[b·batch_size : (b + 1)·batch_size]``.  Its gradient
-    (`csr_logistic_gradient`) is taken at the weights as they are at its start, then each feature it
-    touched takes one step, and the intercept one.
+    (`csr_logistic_gradient`) is taken at the weights as they are at its start and clipped, then each
+    feature it touched takes one step, and the intercept one.
 
     Parameters
     ----------
@@ -383,7 +423,7 @@ def logistic_minibatches(
     """
     return _native.logistic_minibatches(
         indptr, indices, values, labels, weights, order, batch_size, first_batch, n_batches, table,
-        optimizer, learning_rate, l1, l2, fit_intercept, step, progress,
+        rule, fit_intercept, step, progress,
     )  # fmt: skip
 
 
@@ -396,22 +436,19 @@ def logistic_minibatches_dense(
     first_batch: int,
     n_batches: int,
     table: Float32,
-    optimizer: int,
-    learning_rate: float,
-    l1: float,
-    l2: float,
+    rule: Rule,
     fit_intercept: bool,
     step: Int64,
     progress: Int64 | None,
 ) -> tuple[float, float, int]:
     """Do as `logistic_minibatches` for dense rows ``X`` float32[n, d] and a table of d + 1 rows.
 
-    Every weight takes a step at every minibatch, so the table need not be lazy for l1 and l2 (where it
-    is, stamps are kept).
+    Every weight takes a step at every minibatch, so the table need not be lazy (where it is, stamps are
+    kept).
     """
     return _native.logistic_minibatches_dense(
         X, labels, weights, order, batch_size, first_batch, n_batches, table,
-        optimizer, learning_rate, l1, l2, fit_intercept, step, progress,
+        rule, fit_intercept, step, progress,
     )  # fmt: skip
 
 

@@ -14,6 +14,57 @@ _Bytes: TypeAlias = bytes | bytearray | memoryview | _U8
 
 SGD: int
 ADAGRAD: int
+MOMENTUM: int
+NESTEROV: int
+ADAM: int
+FTRL: int
+
+class Rule:
+    """How a table is updated; checked once, immutable.
+
+    Parameters
+    ----------
+    optimizer : int
+        `SGD`, `ADAGRAD`, `MOMENTUM`, `NESTEROV`, `ADAM` or `FTRL`.
+    learning_rate, l1, l2 : float
+        Finite, at least 0.
+    momentum : float
+        In [0, 1); of `MOMENTUM` and `NESTEROV`.
+    beta_1, beta_2, epsilon : float
+        Of `ADAM`; the betas in [0, 1).
+    beta : float
+        Of `FTRL`.
+    levels : float64[k] or None
+        What the learning rate is multiplied by (in [0, 1]): ``levels[0]`` for the table's first
+        `steps_per_level` steps, ``levels[1]`` for as many after them, and so on; the last for ever.
+        None: 1.  Not for `FTRL`.
+    steps_per_level : int
+        At least 1.
+    clip_value, clip_norm : float
+        A minibatch's gradient is cut to ±`clip_value` element by element, then scaled down to a
+        Euclidean norm of `clip_norm` if it is longer; 0: it is not.
+    """
+
+    lazy: bool
+    """Whether rows change at steps that do not touch them, so that a table needs the stamp column."""
+
+    def __init__(
+        self,
+        optimizer: int,
+        learning_rate: float,
+        l1: float = 0.0,
+        l2: float = 0.0,
+        *,
+        momentum: float = 0.9,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-8,
+        beta: float = 1.0,
+        levels: _F64 | None = None,
+        steps_per_level: int = 1,
+        clip_value: float = 0.0,
+        clip_norm: float = 0.0,
+    ) -> None: ...
 
 def csr_take(
     indptr: _I64, indices: _I32, values: _F32 | None, rows: _I64
@@ -28,10 +79,7 @@ def table_pull(
     table: _F32,
     rows: _I64,
     dim: int,
-    optimizer: int,
-    learning_rate: float,
-    l1: float,
-    l2: float,
+    rule: Rule,
     step: int,
     n_regularized_rows: int,
 ) -> _F32: ...
@@ -39,23 +87,18 @@ def table_update(
     table: _F32,
     rows: _I64,
     grads: _F32,
-    optimizer: int,
-    learning_rate: float,
-    l1: float,
-    l2: float,
+    rule: Rule,
     step: int,
     n_regularized_rows: int,
 ) -> None: ...
 def table_catch_up(
     table: _F32,
-    optimizer: int,
-    learning_rate: float,
-    l1: float,
-    l2: float,
+    rule: Rule,
     step: int,
     n_regularized_rows: int,
     dim: int,
 ) -> None: ...
+def step_advance(step: _I64) -> int: ...
 def table_add(table: _F32, rows: _I64, deltas: _F32) -> None: ...
 def localize(indices: _I32) -> tuple[_I64, _I32]: ...
 def csr_logistic_gradient(
@@ -80,10 +123,7 @@ def logistic_minibatches(
     first_batch: int,
     n_batches: int,
     table: _F32,
-    optimizer: int,
-    learning_rate: float,
-    l1: float,
-    l2: float,
+    rule: Rule,
     fit_intercept: bool,
     step: _I64,
     progress: _I64 | None,
@@ -97,10 +137,7 @@ def logistic_minibatches_dense(
     first_batch: int,
     n_batches: int,
     table: _F32,
-    optimizer: int,
-    learning_rate: float,
-    l1: float,
-    l2: float,
+    rule: Rule,
     fit_intercept: bool,
     step: _I64,
     progress: _I64 | None,

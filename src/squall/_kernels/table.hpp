@@ -3,8 +3,8 @@
 // without locks (Hogwild; Niu et al. 2011), so every element is read and written as a relaxed atomic,
 // which is a plain move to the processor.
 //
-// The stamp is an int32 kept bit for bit in the float slot: how many regularisation steps the row has had.
-// A row is caught up when it is read, so a minibatch touches its own rows only.
+// The stamp is an int32 kept bit for bit in the float slot: how many steps the row is up to date with. A row
+// is caught up when it is read, so a minibatch touches its own rows only.
 #pragma once
 
 #include <atomic>
@@ -36,8 +36,8 @@ inline void check_step(int64_t step, int64_t more = 0) {
         value_error("step: ", step, " (+ ", more, ") is not in [0, 2^31 - 2]");
 }
 
-// `lazy` tables have the stamp; others are cheaper, and can be regularised only where every row takes
-// every step.
+// `lazy` tables have the stamp; others are cheaper, but need rows that stay as they are between gradients, or
+// callers that step every row.
 template <class Optimizer, bool lazy>
 class Table {
   public:
@@ -45,30 +45,38 @@ class Table {
     static constexpr int n_state = Optimizer::n_state;
     static constexpr bool is_lazy = lazy;
 
-    Table(Matrix<float> cells, int64_t dim, Optimizer optimizer, Regularizer regularizer,
-          int64_t n_regularized)
+    Table(Matrix<float> cells, int64_t dim, Optimizer optimizer, const Rule& rule, int64_t n_regularized)
         : cells_(cells),
           dim_(dim),
           optimizer_(optimizer),
-          regularizer_(regularizer),
-          n_regularized_(regularizer.active() ? n_regularized : 0) {}
+          rule_(rule),
+          regularizer_(rule.l1(), rule.l2()),
+          n_regularized_(rule.penalized() ? n_regularized : 0) {}
 
     int64_t rows() const { return cells_.rows; }
     int64_t stride() const { return cells_.columns; }
     float* row(int64_t i) const { return cells_.row(i); }
+    const Rule& rule() const { return rule_; }
 
     // Brings a row up to date with the first `step` steps.
     void catch_up(int64_t i, int64_t step) const {
         if constexpr (lazy) catch_up(cells_.row(i), i < n_regularized_, dim_, step);
     }
 
-    // Weights of `ids[0] .. ids[n - 1]` of a table with dim = 1, caught up.
-    void pull(const int32_t* ids, int64_t n, int64_t step, float* weights) const {
+    // Weights of rows `id(0) .. id(n - 1)` of a table with dim = 1, caught up.
+    template <class Id>
+    void pull(Id id, int64_t n, int64_t step, float* weights) const {
         const Matrix<float> cells = cells_;
-        for (int64_t i = 0; i < n; ++i) {
-            float* const row = cells.row(ids[i]);
-            if constexpr (lazy) catch_up(row, ids[i] < n_regularized_, 1, step);
-            weights[i] = load(*row);
+        if constexpr (lazy && Optimizer::idle == Idle::rests) {
+            for (int64_t begin = 0; begin < n; begin += lanes)
+                pull_lanes([&](int k) { return id(begin + k); },
+                           static_cast<int>(std::min<int64_t>(lanes, n - begin)), step, weights + begin);
+        } else {
+            for (int64_t i = 0; i < n; ++i) {
+                const int64_t at = id(i);
+                if constexpr (lazy) catch_up(cells.row(at), at < n_regularized_, 1, step);
+                weights[i] = load(*cells.row(at));
+            }
         }
     }
 
@@ -93,7 +101,7 @@ class Table {
                 x.gradient[k] = gradients[begin + k];
                 x.regularized[k] = i < n_regularized ? 1.0f : 0.0f;
             }
-            take_step(x);
+            take_step(x, step);
             for (int k = 0; k < count; ++k) {
                 x.store(k, at[k], 1);
                 if constexpr (lazy) stamp_step(at[k], 1, step);
@@ -114,7 +122,7 @@ class Table {
                 x.gradient[k] = gradients[begin + k];
                 x.regularized[k] = regularized;
             }
-            take_step(x);
+            take_step(x, step);
             for (int k = 0; k < count; ++k) x.store(k, cells + begin + k, dim_);
         }
         if constexpr (lazy) stamp_step(cells, dim_, step);
@@ -139,34 +147,121 @@ class Table {
         }
     };
 
-    void take_step(Lanes& x) const {
+    void take_step(Lanes& x, int64_t step) const {
         const Optimizer optimizer = optimizer_;
+        const auto pace = static_cast<float>(rule_.pace().at(step));
+        const double done = static_cast<double>(step) + 1, l1 = rule_.l1() * done, l2 = rule_.l2() * done;
         float rate[lanes];
         for (int k = 0; k < lanes; ++k) {
             State state;
             for (int s = 0; s < n_state; ++s) state[s] = x.state[s][k];
-            rate[k] = optimizer.step(x.weight[k], x.gradient[k], state);
+            const Moment moment{pace, l1 * x.regularized[k], l2 * x.regularized[k]};
+            rate[k] = optimizer.step(x.weight[k], x.gradient[k], state, moment);
             for (int s = 0; s < n_state; ++s) x.state[s][k] = state[s];
         }
-        if (n_regularized_ == 0) return;
+        if (n_regularized_ == 0 || Optimizer::idle == Idle::follows) return;
         const Regularizer regularizer = regularizer_;
         for (int k = 0; k < lanes; ++k)
             x.weight[k] = regularizer.step(x.weight[k], rate[k] * x.regularized[k]);
     }
 
+    // As catch_up for each, side by side.
+    template <class Id>
+    void pull_lanes(Id id, int count, int64_t step, float* weights) const {
+        const Optimizer optimizer = optimizer_;
+        const Regularizer regularizer = regularizer_;
+        const Pace& pace = rule_.pace();
+        Lanes x;
+        if (count < lanes) [[unlikely]]
+            x.clear();
+        typename Regularizer::Gap gap[lanes] = {};
+        int64_t from[lanes];
+        float* at[lanes];
+        bool any = false;
+        for (int k = 0; k < count; ++k) {
+            const int64_t i = id(k);
+            at[k] = cells_.row(i);
+            x.load(k, at[k], 1);
+            float& stamp = at[k][1 + n_state];
+            from[k] = load_stamp(stamp);
+            if (from[k] >= step) continue;
+            store_stamp(stamp, step);
+            if (i >= n_regularized_ || x.weight[k] == 0) continue;
+            gap[k] = typename Regularizer::Gap(pace.sums(from[k], step));
+            any = true;
+        }
+        if (any) {
+            float left[lanes];
+            bool exact[lanes];
+            for (int k = 0; k < lanes; ++k) {
+                State state;
+                for (int s = 0; s < n_state; ++s) state[s] = x.state[s][k];
+                left[k] = regularizer.few_steps(x.weight[k], optimizer.rate(state), gap[k], exact[k]);
+            }
+            for (int k = 0; k < count; ++k) {
+                if (gap[k].first == 0) continue;
+                if (!exact[k]) [[unlikely]] {
+                    State state;
+                    for (int s = 0; s < n_state; ++s) state[s] = x.state[s][k];
+                    left[k] = regularizer.many_steps(x.weight[k], optimizer.rate(state), pace, from[k], step);
+                }
+                squall::store(*at[k], left[k]);
+            }
+        }
+        // Read again, for a row may be in here twice, and only its first place has caught it up.
+        for (int k = 0; k < count; ++k) weights[k] = squall::load(*at[k]);
+    }
+
     void catch_up(float* cells, bool regularized, int64_t dim, int64_t step) const {
         float& stamp = cells[dim * (1 + n_state)];
-        const int64_t behind = step - load_stamp(stamp);
-        if (behind <= 0) return;
+        const int64_t from = load_stamp(stamp);
+        if (from >= step) return;
         store_stamp(stamp, step);
-        if (!regularized) return;
+        if (!regularized && Optimizer::idle != Idle::drifts) return;
         for (int64_t j = 0; j < dim; ++j) {
-            const float weight = load(cells[j]);
-            if (weight == 0) continue;
+            float weight = load(cells[j]);
+            if (weight == 0 && Optimizer::idle == Idle::rests) continue;
             State state;
             for (int s = 0; s < n_state; ++s) state[s] = load(cells[dim * (1 + s) + j]);
-            store(cells[j], regularizer_.steps(weight, optimizer_.rate(state), behind));
+            idle(weight, state, regularized, from, step);
+            store(cells[j], weight);
+            if constexpr (Optimizer::idle == Idle::drifts)
+                for (int s = 0; s < n_state; ++s) store(cells[dim * (1 + s) + j], state[s]);
         }
+    }
+
+    // Steps `from` to `to - 1` of a weight that no gradient reached.
+    void idle(float& weight, State& state, bool regularized, int64_t from, int64_t to) const {
+        if constexpr (Optimizer::idle == Idle::rests) {
+            weight = regularizer_.steps(weight, optimizer_.rate(state), rule_.pace(), from, to);
+        } else if constexpr (Optimizer::idle == Idle::follows) {
+            const auto done = static_cast<double>(to);
+            weight = optimizer_.weight(state, weight, rule_.l1() * done, rule_.l2() * done);
+        } else if (!regularized) {
+            optimizer_.drift(weight, state, to - from);
+        } else {
+            drift_and_shrink(weight, state, from, to);
+        }
+    }
+
+    // A weight that drifts may be taken through 0, where l1 acts the other way round; so step by step as
+    // long as there is drift to be seen, and in closed form from there.
+    void drift_and_shrink(float& weight, State& state, int64_t from, int64_t to) const {
+        const double rate = optimizer_.rate(state), l1 = rule_.l1(), l2 = rule_.l2();
+        double w = weight, velocity = state[0];
+        int64_t at = from;
+        rule_.pace().stretches(from, to, [&](double level, int64_t n) {
+            const double cut = rate * level * l1, shrink = 1 / (1 + rate * level * l2);
+            for (; n > 0; --n, ++at) {
+                if (optimizer_.reach(velocity) <= 1e-9 * std::fabs(w) + 1e-12) return false;
+                optimizer_.drift_once(w, velocity);
+                w = std::copysign(std::max(std::fabs(w) - cut, 0.0) * shrink, w);
+            }
+            return true;
+        });
+        state[0] = static_cast<float>(velocity * rule_.decay(to - at));
+        weight = static_cast<float>(w);
+        if (at < to) weight = regularizer_.steps(weight, static_cast<float>(rate), rule_.pace(), at, to);
     }
 
     // Counts from what is there, not from `step`: if another process stepped this row meanwhile, both count.
@@ -178,38 +273,31 @@ class Table {
     Matrix<float> cells_;
     int64_t dim_;
     Optimizer optimizer_;
+    const Rule& rule_;
     Regularizer regularizer_;
     int64_t n_regularized_;
 };
 
-struct TableSettings {
-    int optimizer;
-    double learning_rate, l1, l2;
-    int64_t n_regularized_rows;
-};
-
-// Checks a table and its settings, then calls `use` with the Table they make. `every_row_steps`: the caller
-// steps all rows each time, so the regulariser needs no stamp.
+// Checks a table, then calls `use` with the Table that it makes with this rule. `every_row_steps`: the caller
+// steps all rows each time, so that no row is ever behind and none needs a stamp.
 template <class Use>
-auto with_table(const Buffer& array, int64_t dim, const TableSettings& settings, bool every_row_steps,
-                Use use) {
+auto with_table(const Buffer& array, int64_t dim, const Rule& rule, int64_t n_regularized_rows,
+                bool every_row_steps, Use use) {
     const auto cells = matrix<float>(array, "table");
     if (dim < 1 || dim > cells.columns) value_error("dim: is ", dim, ", which does not fit the table");
-    if (settings.n_regularized_rows < 0 || settings.n_regularized_rows > cells.rows)
-        value_error("n_regularized_rows: ", settings.n_regularized_rows, " is not in [0, ", cells.rows, "]");
-    const Regularizer regularizer(settings.l1, settings.l2);
-    return with_optimizer(settings.optimizer, settings.learning_rate, [&](auto optimizer) {
+    if (n_regularized_rows < 0 || n_regularized_rows > cells.rows)
+        value_error("n_regularized_rows: ", n_regularized_rows, " is not in [0, ", cells.rows, "]");
+    return with_optimizer(rule, [&](auto optimizer) {
         using Optimizer = decltype(optimizer);
         const int64_t plain = dim * (1 + Optimizer::n_state);
         if (cells.columns == plain + 1)
-            return use(
-                Table<Optimizer, true>(cells, dim, optimizer, regularizer, settings.n_regularized_rows));
+            return use(Table<Optimizer, true>(cells, dim, optimizer, rule, n_regularized_rows));
         if (cells.columns != plain)
             value_error("table: has ", cells.columns, " columns; this optimizer with dim ", dim, " needs ",
-                        plain, ", or ", plain + 1, " with a regulariser");
-        if (regularizer.active() && !every_row_steps)
-            value_error("table: has no column for the step, which l1 and l2 need");
-        return use(Table<Optimizer, false>(cells, dim, optimizer, regularizer, settings.n_regularized_rows));
+                        plain, ", or ", plain + 1, " with a stamp");
+        if (!every_row_steps && (rule.penalized() || Optimizer::idle == Idle::drifts))
+            value_error("table: has no column for the step, which l1, l2 and momentum need");
+        return use(Table<Optimizer, false>(cells, dim, optimizer, rule, n_regularized_rows));
     });
 }
 

@@ -29,9 +29,19 @@ nb::object gathered_to_numpy(Owned<float>&& values, size_t rows, int64_t dim) {
 
 int64_t table_stride(int optimizer, int64_t dim, bool lazy) {
     if (dim < 1 || dim > int64_t{1} << 31) value_error("dim: is ", dim, ", a number in [1, 2^31] needed");
-    return with_optimizer(optimizer, 0, [&](auto chosen) -> int64_t {
-        return dim * (1 + decltype(chosen)::n_state) + (lazy ? 1 : 0);
-    });
+    const Rule rule(optimizer, 0, 0, 0, 0, 0, 0, 0, 0, Input(), 1, 0, 0);
+    return with_optimizer(
+        rule, [&](auto chosen) -> int64_t { return dim * (1 + decltype(chosen)::n_state) + (lazy ? 1 : 0); });
+}
+
+// Whether a table must be lazy where not every row takes every step.
+bool rule_is_lazy(const Rule& rule) {
+    return with_optimizer(
+        rule, [&](auto chosen) { return rule.penalized() || decltype(chosen)::idle == Idle::drifts; });
+}
+
+int64_t step_advance(const Buffer& step) {
+    return std::atomic_ref<int64_t>(*counter(step, "step")).fetch_add(1, std::memory_order_acq_rel);
 }
 
 nb::object table_gather(const Input& table, const Input& rows, int64_t dim) {
@@ -47,18 +57,23 @@ nb::object table_gather(const Input& table, const Input& rows, int64_t dim) {
     return gathered_to_numpy(std::move(result), wanted.size(), dim);
 }
 
-nb::object table_pull(const Buffer& table, const Input& rows, int64_t dim, int optimizer,
-                      double learning_rate, double l1, double l2, int64_t step, int64_t n_regularized_rows) {
+nb::object table_pull(const Buffer& table, const Input& rows, int64_t dim, const Rule& rule, int64_t step,
+                      int64_t n_regularized_rows) {
     const auto wanted = vector<int64_t>(rows, "rows");
     check_step(step);
-    const TableSettings settings{optimizer, learning_rate, l1, l2, n_regularized_rows};
-    return with_table(table, dim, settings, false, [&](const auto& full) {
+    return with_table(table, dim, rule, n_regularized_rows, false, [&](const auto& full) {
         Owned<float> result(0);
         {
             nb::gil_scoped_release release;
             check_rows(wanted, full.rows());
-            for (const int64_t row : wanted) full.catch_up(row, step);
-            result = gather(full.row(0), full.stride(), wanted, dim);
+            if (dim == 1) {
+                result = Owned<float>(wanted.size());
+                full.pull([&](int64_t i) { return wanted[static_cast<size_t>(i)]; },
+                          static_cast<int64_t>(wanted.size()), step, result.data.get());
+            } else {
+                for (const int64_t row : wanted) full.catch_up(row, step);
+                result = gather(full.row(0), full.stride(), wanted, dim);
+            }
         }
         return gathered_to_numpy(std::move(result), wanted.size(), dim);
     });
@@ -72,17 +87,22 @@ Matrix<const float> row_values(const Input& array, const char* name, size_t rows
     return values;
 }
 
-void table_update(const Buffer& table, const Input& rows, const Input& grads, int optimizer,
-                  double learning_rate, double l1, double l2, int64_t step, int64_t n_regularized_rows) {
+void table_update(const Buffer& table, const Input& rows, const Input& grads, const Rule& rule, int64_t step,
+                  int64_t n_regularized_rows) {
     const auto touched = vector<int64_t>(rows, "rows");
     check_type<float>(grads, "grads", 2);
     const auto dim = static_cast<int64_t>(grads.shape(1));
-    const auto gradients = row_values(grads, "grads", touched.size(), dim);
+    auto gradients = row_values(grads, "grads", touched.size(), dim);
     check_step(step, 1);
-    const TableSettings settings{optimizer, learning_rate, l1, l2, n_regularized_rows};
-    with_table(table, dim, settings, false, [&](const auto& full) {
+    with_table(table, dim, rule, n_regularized_rows, false, [&](const auto& full) {
         nb::gil_scoped_release release;
         check_rows(touched, full.rows());
+        std::vector<float> clipped;
+        if (rule.clips()) {
+            clipped.assign(gradients.data, gradients.data + gradients.rows * dim);
+            rule.clip(clipped.data(), clipped.size());
+            gradients.data = clipped.data();
+        }
         if (dim == 1) {
             const auto id = [&](int64_t i) { return touched[static_cast<size_t>(i)]; };
             full.step_rows(id, gradients.rows, gradients.data, step);
@@ -93,11 +113,10 @@ void table_update(const Buffer& table, const Input& rows, const Input& grads, in
     });
 }
 
-void table_catch_up(const Buffer& table, int optimizer, double learning_rate, double l1, double l2,
-                    int64_t step, int64_t n_regularized_rows, int64_t dim) {
+void table_catch_up(const Buffer& table, const Rule& rule, int64_t step, int64_t n_regularized_rows,
+                    int64_t dim) {
     check_step(step);
-    const TableSettings settings{optimizer, learning_rate, l1, l2, n_regularized_rows};
-    with_table(table, dim, settings, false, [&](const auto& full) {
+    with_table(table, dim, rule, n_regularized_rows, false, [&](const auto& full) {
         nb::gil_scoped_release release;
         for (int64_t row = 0; row < full.rows(); ++row) full.catch_up(row, step);
     });
@@ -123,17 +142,28 @@ void table_add(const Buffer& table, const Input& rows, const Input& deltas) {
 void bind_tables(nb::module_& m) {
     m.attr("SGD") = static_cast<int>(kind_sgd);
     m.attr("ADAGRAD") = static_cast<int>(kind_adagrad);
+    m.attr("MOMENTUM") = static_cast<int>(kind_momentum);
+    m.attr("NESTEROV") = static_cast<int>(kind_nesterov);
+    m.attr("ADAM") = static_cast<int>(kind_adam);
+    m.attr("FTRL") = static_cast<int>(kind_ftrl);
+    nb::class_<Rule>(m, "Rule")
+        .def(nb::init<int, double, double, double, double, double, double, double, double, const Input&,
+                      int64_t, double, double>(),
+             nb::arg("optimizer"), nb::arg("learning_rate"), nb::arg("l1") = 0.0, nb::arg("l2") = 0.0,
+             nb::kw_only(), nb::arg("momentum") = 0.9, nb::arg("beta_1") = 0.9, nb::arg("beta_2") = 0.999,
+             nb::arg("epsilon") = 1e-8, nb::arg("beta") = 1.0,
+             nb::arg("levels").noconvert().none() = nb::none(), nb::arg("steps_per_level") = 1,
+             nb::arg("clip_value") = 0.0, nb::arg("clip_norm") = 0.0)
+        .def_prop_ro("lazy", &rule_is_lazy);
+    m.def("step_advance", &step_advance, nb::arg("step").noconvert());
     m.def("table_stride", &table_stride, nb::arg("optimizer"), nb::arg("dim"), nb::arg("lazy"));
     m.def("table_gather", &table_gather, nb::arg("table").noconvert(), nb::arg("rows").noconvert(),
           nb::arg("dim"));
     m.def("table_pull", &table_pull, nb::arg("table").noconvert(), nb::arg("rows").noconvert(),
-          nb::arg("dim"), nb::arg("optimizer"), nb::arg("learning_rate"), nb::arg("l1"), nb::arg("l2"),
-          nb::arg("step"), nb::arg("n_regularized_rows"));
+          nb::arg("dim"), nb::arg("rule"), nb::arg("step"), nb::arg("n_regularized_rows"));
     m.def("table_update", &table_update, nb::arg("table").noconvert(), nb::arg("rows").noconvert(),
-          nb::arg("grads").noconvert(), nb::arg("optimizer"), nb::arg("learning_rate"), nb::arg("l1"),
-          nb::arg("l2"), nb::arg("step"), nb::arg("n_regularized_rows"));
-    m.def("table_catch_up", &table_catch_up, nb::arg("table").noconvert(), nb::arg("optimizer"),
-          nb::arg("learning_rate"), nb::arg("l1"), nb::arg("l2"), nb::arg("step"),
+          nb::arg("grads").noconvert(), nb::arg("rule"), nb::arg("step"), nb::arg("n_regularized_rows"));
+    m.def("table_catch_up", &table_catch_up, nb::arg("table").noconvert(), nb::arg("rule"), nb::arg("step"),
           nb::arg("n_regularized_rows"), nb::arg("dim"));
     m.def("table_add", &table_add, nb::arg("table").noconvert(), nb::arg("rows").noconvert(),
           nb::arg("deltas").noconvert());

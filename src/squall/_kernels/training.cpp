@@ -180,11 +180,16 @@ double pull_intercept(const Table& table, bool fit_intercept, int64_t step) {
     return load(*table.row(row));
 }
 
-template <class Table>
-void push_intercept(const Table& table, bool fit_intercept, double gradient, int64_t step) {
-    if (!fit_intercept) return;
-    const auto narrow = static_cast<float>(gradient);
-    table.step_rows([&](int64_t) { return table.rows() - 1; }, 1, &narrow, step);
+// The last part of a minibatch: of `gradient`, n features' and one place for the intercept's, each feature
+// takes its step, and the intercept its own. Clipped as table_update clips the same elements.
+template <class Table, class Id>
+void apply(const Table& table, Id id, int64_t n, float* gradient, double intercept_gradient,
+           bool fit_intercept, int64_t step) {
+    gradient[n] = fit_intercept ? static_cast<float>(intercept_gradient) : 0.0f;
+    const Rule& rule = table.rule();
+    if (rule.clips()) rule.clip(gradient, static_cast<size_t>(n) + 1);
+    table.step_rows(id, n, gradient, step);
+    if (fit_intercept) table.step_rows([&](int64_t) { return table.rows() - 1; }, 1, gradient + n, step);
 }
 
 template <class Loss, bool has_values, class Table>
@@ -205,9 +210,10 @@ class SparseLoop {
             const Sums sums = sum_gradient(step);
             if (!outcome.add(sums, schedule_.rows(b))) break;
             const int32_t* const features = localizer_.keys();
-            table_.step_rows([&](int64_t i) { return int64_t{features[i]}; },
-                             static_cast<int64_t>(localizer_.size()), gradient_.data(), step);
-            push_intercept(table_, fit_intercept_, sums.intercept_gradient, step);
+            apply(
+                table_, [&](int64_t i) { return int64_t{features[i]}; },
+                static_cast<int64_t>(localizer_.size()), gradient_.data(), sums.intercept_gradient,
+                fit_intercept_, step);
             schedule_.finish_batch();
         }
         return outcome;
@@ -259,8 +265,10 @@ class SparseLoop {
     void gather_weights(int64_t step) {
         const size_t n = localizer_.size();
         if (weights_.size() < n) weights_.resize(n);
-        gradient_.assign(n, 0.0f);
-        table_.pull(localizer_.keys(), static_cast<int64_t>(n), step, weights_.data());
+        gradient_.assign(n + 1, 0.0f);
+        const int32_t* const features = localizer_.keys();
+        table_.pull([&](int64_t i) { return int64_t{features[i]}; }, static_cast<int64_t>(n), step,
+                    weights_.data());
     }
 
     Sums sum_gradient(int64_t step) {
@@ -291,15 +299,14 @@ class SparseLoop {
 template <class Loss>
 nb::tuple minibatches(const Input& indptr, const Input& indices, const Input& values, const Input& labels,
                       const Input& weights, const Input& order, int64_t batch_size, int64_t first_batch,
-                      int64_t n_batches, const Buffer& table, int optimizer, double learning_rate, double l1,
-                      double l2, bool fit_intercept, const Buffer& step, const Buffer& progress) {
+                      int64_t n_batches, const Buffer& table, const Rule& rule, bool fit_intercept,
+                      const Buffer& step, const Buffer& progress) {
     const Csr csr(indptr, indices, values);
     const Samples<Loss> samples(labels, weights, static_cast<size_t>(csr.rows()));
     const Schedule schedule(order, csr.rows(), batch_size, first_batch, n_batches, step, progress);
     const int64_t n_features = matrix<float>(table, "table").rows - 1;
     if (n_features < 0) value_error("table: has no row, n_features + 1 needed");
-    const TableSettings settings{optimizer, learning_rate, l1, l2, n_features};
-    return with_table(table, 1, settings, false, [&](const auto& full) {
+    return with_table(table, 1, rule, n_features, false, [&](const auto& full) {
         using Full = std::remove_cvref_t<decltype(full)>;
         Outcome outcome;
         {
@@ -333,7 +340,7 @@ Outcome dense_loop(Matrix<const float> X, const Samples<Loss>& samples, const Sc
                    const Table& table, bool fit_intercept) {
     Outcome outcome;
     const int64_t d = X.columns;
-    std::vector<float> weights(static_cast<size_t>(d)), gradient(static_cast<size_t>(d));
+    std::vector<float> weights(static_cast<size_t>(d)), gradient(static_cast<size_t>(d) + 1);
     for (int64_t b = schedule.first_batch; b < schedule.first_batch + schedule.n_batches; ++b) {
         const int64_t step = schedule.current_step();
         if constexpr (Table::is_lazy) check_step(step, 1);
@@ -355,8 +362,9 @@ Outcome dense_loop(Matrix<const float> X, const Samples<Loss>& samples, const Sc
         }
         if (!outcome.add(sums, rows)) break;
         divide(gradient.data(), gradient.size(), sums, schedule.divisor);
-        table.step_rows([](int64_t j) { return j; }, d, gradient.data(), step);
-        push_intercept(table, fit_intercept, sums.intercept_gradient, step);
+        apply(
+            table, [](int64_t j) { return j; }, d, gradient.data(), sums.intercept_gradient, fit_intercept,
+            step);
         schedule.finish_batch();
     }
     return outcome;
@@ -365,16 +373,15 @@ Outcome dense_loop(Matrix<const float> X, const Samples<Loss>& samples, const Sc
 template <class Loss>
 nb::tuple minibatches_dense(const Input& X, const Input& labels, const Input& weights, const Input& order,
                             int64_t batch_size, int64_t first_batch, int64_t n_batches, const Buffer& table,
-                            int optimizer, double learning_rate, double l1, double l2, bool fit_intercept,
-                            const Buffer& step, const Buffer& progress) {
+                            const Rule& rule, bool fit_intercept, const Buffer& step,
+                            const Buffer& progress) {
     const auto rows = matrix<float>(X, "X");
     const Samples<Loss> samples(labels, weights, static_cast<size_t>(rows.rows));
     const Schedule schedule(order, rows.rows, batch_size, first_batch, n_batches, step, progress);
     const int64_t table_rows = matrix<float>(table, "table").rows;
     if (table_rows != rows.columns + 1)
         value_error("table: has ", table_rows, " rows, ", rows.columns + 1, " (columns of X + 1) needed");
-    const TableSettings settings{optimizer, learning_rate, l1, l2, rows.columns};
-    return with_table(table, 1, settings, true, [&](const auto& full) {
+    return with_table(table, 1, rule, rows.columns, true, [&](const auto& full) {
         Outcome outcome;
         {
             nb::gil_scoped_release release;
@@ -395,15 +402,13 @@ void bind_training(nb::module_& m) {
     m.def("logistic_minibatches", &minibatches<Logistic>, nb::arg("indptr").noconvert(),
           nb::arg("indices").noconvert(), nb::arg("values").noconvert().none(), nb::arg("labels").noconvert(),
           nb::arg("weights").noconvert().none(), nb::arg("order").noconvert().none(), nb::arg("batch_size"),
-          nb::arg("first_batch"), nb::arg("n_batches"), nb::arg("table").noconvert(), nb::arg("optimizer"),
-          nb::arg("learning_rate"), nb::arg("l1"), nb::arg("l2"), nb::arg("fit_intercept"),
-          nb::arg("step").noconvert(), nb::arg("progress").noconvert().none());
+          nb::arg("first_batch"), nb::arg("n_batches"), nb::arg("table").noconvert(), nb::arg("rule"),
+          nb::arg("fit_intercept"), nb::arg("step").noconvert(), nb::arg("progress").noconvert().none());
     m.def("logistic_minibatches_dense", &minibatches_dense<Logistic>, nb::arg("X").noconvert(),
           nb::arg("labels").noconvert(), nb::arg("weights").noconvert().none(),
           nb::arg("order").noconvert().none(), nb::arg("batch_size"), nb::arg("first_batch"),
-          nb::arg("n_batches"), nb::arg("table").noconvert(), nb::arg("optimizer"), nb::arg("learning_rate"),
-          nb::arg("l1"), nb::arg("l2"), nb::arg("fit_intercept"), nb::arg("step").noconvert(),
-          nb::arg("progress").noconvert().none());
+          nb::arg("n_batches"), nb::arg("table").noconvert(), nb::arg("rule"), nb::arg("fit_intercept"),
+          nb::arg("step").noconvert(), nb::arg("progress").noconvert().none());
 }
 
 }  // namespace squall

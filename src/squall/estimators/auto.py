@@ -16,11 +16,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 
 from squall._kernels import table_catch_up
 from squall.data.rows import slice_training
-from squall.optim import is_lazy, optimizer_code
+from squall.optim import is_lazy, kernel_rule
 from squall.protocols import Model
 from squall.records import Block, CsrBlock, OptimizerSpec, SharedTable
 from squall.store.table import table_stride
@@ -38,7 +39,7 @@ def choose_batch_size(n_rows: int) -> int:
 
 
 def choose_learning_rate(
-    model: Model, sample: Block, name: str, *, l1: float, l2: float, batch_size: int, epochs: int, seed: int
+    model: Model, sample: Block, optimizer: OptimizerSpec, *, batch_size: int, epochs: int, seed: int
 ) -> float:
     """The rate that ``"auto"`` stands for.
 
@@ -47,33 +48,34 @@ def choose_learning_rate(
     model : Model
     sample : Block
         Shuffled training rows; the first 20,000 are used.
-    name : str
-        The optimiser.
-    l1, l2 : float
-        Penalties of the job.
+    optimizer : OptimizerSpec
+        Its rate is not looked at; a schedule is left out of the trials.
     batch_size, epochs, seed : int
         Of the job.
     """
-    rates = _candidates(sample, name)
+    rates = _candidates(sample, optimizer)
+    optimizer = msgspec.structs.replace(optimizer, schedule="constant", decay=0.0, warmup=0, steps=0)
     n = min(sample.n_rows, SAMPLE_ROWS)
     if n < _LEAST_ROWS:
         return rates[len(rates) // 2]
     cut = n - n // 5
     train, test = slice_training(sample, 0, cut), slice_training(sample, cut, n)
-    losses = [
-        _trial(model, train, test, OptimizerSpec(name, rate, l1, l2), batch_size, min(epochs, _EPOCHS), seed)  # type: ignore[arg-type]
-        for rate in rates
-    ]
+    losses = []
+    for rate in rates:
+        tried = msgspec.structs.replace(optimizer, learning_rate=rate)
+        losses.append(_trial(model, train, test, tried, batch_size, min(epochs, _EPOCHS), seed))
     best = min(losses)
     if not math.isfinite(best):
         return rates[0]
     return max(rate for rate, loss in zip(rates, losses, strict=True) if loss <= best * _CLOSE)
 
 
-def _candidates(sample: Block, name: str) -> list[float]:
-    """Half decades; of a rate per unit of gradient for AdaGrad, of 1 / mean ‖x‖₂² for SGD."""
-    if name == "adagrad":
+def _candidates(sample: Block, optimizer: OptimizerSpec) -> list[float]:
+    """Half decades: of what a weight moves by (AdaGrad, Adam, FTRL), or of 1 / mean ‖x‖₂² (SGD)."""
+    if optimizer.name in ("adagrad", "ftrl"):
         return list(_HALF_DECADES)
+    if optimizer.name == "adam":
+        return [0.1 * rate for rate in _HALF_DECADES]
     values = sample.values if isinstance(sample, CsrBlock) else sample.features
     if values is None:
         assert isinstance(sample, CsrBlock)
@@ -81,6 +83,9 @@ def _candidates(sample: Block, name: str) -> list[float]:
     else:
         total = float(np.square(values, dtype=np.float64).sum())
     scale = sample.n_rows / total if total else 1.0
+    if optimizer.name in ("momentum", "nesterov"):
+        # In the end a gradient moves the weights 1 / (1 - momentum) times as far.
+        scale *= 1.0 - optimizer.momentum
     return [scale * rate * 3.0 for rate in _HALF_DECADES]
 
 
@@ -101,9 +106,6 @@ def _trial(
         if not math.isfinite(loss):
             return math.inf
     if is_lazy(optimizer):
-        code, rate = optimizer_code(optimizer), optimizer.learning_rate
-        table_catch_up(
-            array, code, rate, optimizer.l1, optimizer.l2, int(table.step[0]), spec.regularized_rows
-        )
+        table_catch_up(array, kernel_rule(optimizer), int(table.step[0]), spec.regularized_rows)
     loss, weight, _ = model.loss(test, np.ascontiguousarray(array[:, : spec.dim]))
     return loss / weight if weight and math.isfinite(loss) else math.inf

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from squall.config import Problems, Run, current_run, is_auto, is_integer
+from squall.config import Problems, Run, current_run, is_auto, is_integer, is_number
 from squall.data.dataset import Dataset
 from squall.driver.job import Job
 from squall.driver.spec import JobResult, JobSpec
@@ -18,7 +18,8 @@ from squall.estimators.preparation import Preparation, Recipe, as_validation
 from squall.estimators.progress import wait_showing_progress
 from squall.estimators.transformers import BaseTransformer
 from squall.optim import CODES
-from squall.records import Bill, ColumnSpec, Float32, HistoryRecord
+from squall.optim.schedules import SCHEDULES
+from squall.records import Bill, ColumnSpec, Float32, HistoryRecord, OptimizerSpec
 
 
 class BaseModel(BaseEstimator):  # type: ignore[misc]
@@ -137,12 +138,23 @@ class BaseModel(BaseEstimator):  # type: ignore[misc]
     def _recipe(self) -> Recipe:
         return Recipe(
             model=self._math,
-            optimizer=self.optimizer,
-            epochs=int(self.epochs),
+            optimizer=OptimizerSpec(
+                name=self.optimizer,  # type: ignore[arg-type]  # checked before
+                learning_rate=0.0,
+                l1=float(self.l1),
+                l2=float(self.l2),
+                momentum=_or(self.momentum, MOMENTUM),
+                beta_1=_or(self.beta_1, BETA_1),
+                beta_2=_or(self.beta_2, BETA_2),
+                schedule=self.learning_rate_schedule,  # type: ignore[arg-type]
+                clip_value=None if self.clip_value is None else float(self.clip_value),
+                clip_norm=None if self.clip_norm is None else float(self.clip_norm),
+            ),
             learning_rate=None if is_auto(self.learning_rate) else float(self.learning_rate),
             batch_size=None if is_auto(self.batch_size) else int(self.batch_size),
-            l1=float(self.l1),
-            l2=float(self.l2),
+            epochs=int(self.epochs),
+            decay=_or(self.decay, DECAY),
+            warmup=float(self.warmup),
         )
 
     def _seed(self, run: Run) -> int:
@@ -169,6 +181,8 @@ class BaseModel(BaseEstimator):  # type: ignore[misc]
         problems.number("learning_rate", self.learning_rate, above=0.0, auto=True)
         problems.number("l1", self.l1, low=0.0)
         problems.number("l2", self.l2, low=0.0)
+        self._check_optimizer(problems)
+        self._check_schedule(problems)
         if not isinstance(self.fit_intercept, (bool, np.bool_)):
             problems.add(f"fit_intercept={self.fit_intercept!r} must be True or False")
         if self.random_state is not None and (not is_integer(self.random_state) or self.random_state < 0):
@@ -181,12 +195,72 @@ class BaseModel(BaseEstimator):  # type: ignore[misc]
 
     target_loss: float | None
     early_stopping: int | None
+
+    def _check_optimizer(self, problems: Problems) -> None:
+        for name, users in USED_BY.items():
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if not is_number(value) or not 0.0 <= value < 1.0:
+                problems.add(f"{name}={value!r} must be a number of at least 0 and below 1")
+            if _is_other(self.optimizer, users, CODES):
+                problems.add(_no_effect(name, value, "optimizer", self.optimizer, users))
+        for name in ("clip_value", "clip_norm"):
+            if getattr(self, name) is not None:
+                problems.number(name, getattr(self, name), above=0.0)
+
+    def _check_schedule(self, problems: Problems) -> None:
+        schedule, warmup, decay = self.learning_rate_schedule, self.warmup, self.decay
+        problems.choice("learning_rate_schedule", schedule, SCHEDULES)
+        problems.number("warmup", warmup, low=0.0)
+        warms_up = is_number(warmup) and warmup > 0
+        if warms_up and is_integer(self.epochs) and warmup > self.epochs:
+            problems.add(f"warmup={warmup!r} is longer than the training, epochs={self.epochs!r}")
+        if decay is not None:
+            problems.number("decay", decay, low=0.0)
+            if _is_other(schedule, ("inverse",), SCHEDULES):
+                problems.add(_no_effect("decay", decay, "learning_rate_schedule", schedule, ("inverse",)))
+        varies = warms_up or _is_other(schedule, ("constant",), SCHEDULES)
+        if varies and isinstance(self.optimizer, str) and self.optimizer == "ftrl":
+            problems.add(
+                'optimizer="ftrl" takes learning_rate_schedule="constant" and warmup=0 only: its weights '
+                "follow from sums over all steps, which are of one rate"
+            )
+
     optimizer: str
     batch_size: int | str
     learning_rate: float | str
+    learning_rate_schedule: str
+    decay: float | None
+    warmup: float
+    momentum: float | None
+    beta_1: float | None
+    beta_2: float | None
+    clip_value: float | None
+    clip_norm: float | None
     l1: float
     l2: float
     fit_intercept: bool
+
+
+MOMENTUM, BETA_1, BETA_2, DECAY = 0.9, 0.9, 0.999, 1.0
+"""What None stands for in the settings of that name."""
+
+USED_BY = {"momentum": ("momentum", "nesterov"), "beta_1": ("adam",), "beta_2": ("adam",)}
+"""Settings that only some optimisers use."""
+
+
+def _or(value: float | None, default: float) -> float:
+    return default if value is None else float(value)
+
+
+def _is_other(value: Any, users: Collection[str], known: Collection[str]) -> bool:
+    return isinstance(value, str) and value in known and value not in users
+
+
+def _no_effect(name: str, value: Any, what: str, chosen: str, users: Collection[str]) -> str:
+    fitting = " or ".join(f'{what}="{user}"' for user in users)
+    return f"{name}={value!r} has no effect with {what}={chosen!r}; leave it None, or choose {fitting}"
 
 
 def _checked_run(run: Run | None) -> Run:

@@ -30,10 +30,28 @@ class LogisticRegression(ClassifierMixin, BaseModel):  # type: ignore[misc]
         Rows of a minibatch.
     learning_rate : float or "auto", default "auto"
         ``"auto"`` tries seven rates on a sample; see :mod:`squall.estimators.auto`.
-    optimizer : "adagrad" or "sgd", default "adagrad"
-        AdaGrad (Duchi, Hazan & Singer 2011) or plain stochastic gradient descent.
+    optimizer : str, default "adagrad"
+        ``"adagrad"`` (Duchi, Hazan & Singer 2011), ``"sgd"`` (plain gradient descent), ``"momentum"``
+        (Polyak's heavy ball), ``"nesterov"``, ``"adam"`` (Kingma & Ba 2015; a feature's moments
+        stand still while no minibatch has it) or ``"ftrl"`` (FTRL-Proximal, McMahan et al. 2013).
     l1, l2 : float, default 0.0
         Weights of the penalties, applied by proximal steps.
+    learning_rate_schedule : "constant", "inverse" or "cosine", default "constant"
+        Whether the rate stays, falls as 1 / (1 + decay · epochs done), or along a half cosine to 0
+        at the end of the last epoch.  Not with ``"ftrl"``.
+    decay : float, optional
+        Of ``"inverse"``, and only with it; default 1.0.
+    warmup : float, default 0.0
+        Epochs, or a part of one, over which the rate first rises linearly to `learning_rate`; the
+        schedule follows.
+    momentum : float, optional
+        Of ``"momentum"`` and ``"nesterov"``, and only with them; default 0.9.
+    beta_1, beta_2 : float, optional
+        Of ``"adam"``, and only with it: how slowly its mean and mean square of gradients change;
+        default 0.9 and 0.999.
+    clip_value, clip_norm : float, optional
+        Largest magnitude of an element of a minibatch's gradient, and of its Euclidean norm
+        (intercept included); the first is applied first.  Default: no limit.
     fit_intercept : bool, default True
         Whether to train an intercept.
     target_loss : float, optional
@@ -74,6 +92,14 @@ class LogisticRegression(ClassifierMixin, BaseModel):  # type: ignore[misc]
         target_loss: float | None = None,
         early_stopping: int | None = None,
         random_state: int | None = None,
+        learning_rate_schedule: str = "constant",
+        decay: float | None = None,
+        warmup: float = 0.0,
+        momentum: float | None = None,
+        beta_1: float | None = None,
+        beta_2: float | None = None,
+        clip_value: float | None = None,
+        clip_norm: float | None = None,
     ) -> None:
         self.epochs = epochs
         self.batch_size = batch_size
@@ -85,6 +111,14 @@ class LogisticRegression(ClassifierMixin, BaseModel):  # type: ignore[misc]
         self.target_loss = target_loss
         self.early_stopping = early_stopping
         self.random_state = random_state
+        self.learning_rate_schedule = learning_rate_schedule
+        self.decay = decay
+        self.warmup = warmup
+        self.momentum = momentum
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.clip_value = clip_value
+        self.clip_norm = clip_norm
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from squall.data.dataset import Dataset
+from squall.data.iterator import n_minibatches
 from squall.data.objects import ObjectStore
 from squall.data.partitions import read_training
 from squall.data.training import manifest_key, write_training
@@ -37,12 +39,12 @@ class Recipe:
     """What to train: the model's mathematics for a width, and settings; None means "auto"."""
 
     model: Callable[[int], Any]
-    optimizer: str
-    epochs: int
+    optimizer: OptimizerSpec  # its rate, and what depends on the length of the run, are filled in here
     learning_rate: float | None
     batch_size: int | None
-    l1: float
-    l2: float
+    epochs: int
+    decay: float  # of an inverse schedule, per epoch
+    warmup: float  # epochs
 
 
 class Preparation:
@@ -91,19 +93,24 @@ class Preparation:
         )
 
     def _optimizer(self, manifest: TrainingManifest) -> OptimizerSpec:
-        recipe, rate = self._recipe, self._recipe.learning_rate
+        recipe, spec, rate = self._recipe, self._recipe.optimizer, self._recipe.learning_rate
+        batch_size = self._batch_size(manifest.rows)
+        # The paper's beta of 1 is for gradients of single rows; ours are means of a minibatch.
+        spec = msgspec.structs.replace(spec, beta=spec.beta / batch_size)
         if rate is None:
+            sample = read_training(self._objects, manifest.partitions[0])
             rate = choose_learning_rate(
-                self._model,
-                read_training(self._objects, manifest.partitions[0]),
-                recipe.optimizer,
-                l1=recipe.l1,
-                l2=recipe.l2,
-                batch_size=self._batch_size(manifest.rows),
-                epochs=recipe.epochs,
-                seed=self._seed,
+                self._model, sample, spec, batch_size=batch_size, epochs=recipe.epochs, seed=self._seed
             )
-        return OptimizerSpec(recipe.optimizer, rate, recipe.l1, recipe.l2)  # type: ignore[arg-type]
+        # Row blocks are whole numbers of minibatches, but for the last of a partition.
+        a_epoch = sum(n_minibatches(p.rows, batch_size) for p in manifest.partitions)
+        return msgspec.structs.replace(
+            spec,
+            learning_rate=rate,
+            steps=recipe.epochs * a_epoch,
+            decay=recipe.decay / a_epoch,
+            warmup=round(recipe.warmup * a_epoch),
+        )
 
     def _batch_size(self, n_rows: int) -> int:
         """As asked, but no more than a worker has: a step is divided by it."""

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from squall import _kernels
-from squall.optim import optimizer_code
+from squall.optim import kernel_rule
 from squall.records import (
     Block,
     CsrBlock,
@@ -62,17 +62,13 @@ class LogisticModel(msgspec.Struct, frozen=True, tag="logistic"):
         progress: Int64,
     ) -> tuple[float, float, int]:
         """Minibatches in place on mapped parameters; see the protocol."""
-        optimizer = table.spec.optimizer
         settings = (
             order,
             batch_size,
             first,
             count,
             table.array,
-            optimizer_code(optimizer),
-            optimizer.learning_rate,
-            optimizer.l1,
-            optimizer.l2,
+            kernel_rule(table.spec.optimizer),
             self.fit_intercept,
             table.step,
             progress,

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from squall import _kernels
 from squall.errors import StoreError
-from squall.optim import CODES, is_lazy, optimizer_code
+from squall.optim import CODES, is_lazy, kernel_rule, optimizer_code
 from squall.records import Float32, Int64, SharedTable, Stamp, TableSpec
 from squall.store.control import stale_attempt
 from squall.store.layout import DRIVER_SLOT, Cells, TableMemory
@@ -19,7 +19,7 @@ _BAD_ARGUMENT = (TypeError, ValueError, IndexError)
 
 
 def table_stride(spec: TableSpec) -> int:
-    """Floats in one row: weights, optimiser state, and the step column if there is a penalty."""
+    """Floats in one row: weights, optimiser state, and the step column if rows change untouched."""
     return int(_kernels.table_stride(optimizer_code(spec.optimizer), spec.dim, is_lazy(spec.optimizer)))
 
 
@@ -34,9 +34,11 @@ def check_spec(spec: TableSpec) -> None:
         problems.append(f"regularized_rows is {spec.regularized_rows}, not within 0 to {spec.rows}")
     if spec.optimizer.name not in CODES:
         problems.append(f"there is no optimiser {spec.optimizer.name!r}")
-    settings = (spec.optimizer.learning_rate, spec.optimizer.l1, spec.optimizer.l2)
-    if not all(0.0 <= value < float("inf") for value in settings):
-        problems.append(f"learning_rate, l1, l2 = {settings} are not all finite and ≥ 0")
+    else:
+        try:
+            kernel_rule(spec.optimizer)
+        except (TypeError, ValueError) as error:
+            problems.append(str(error))
     if problems:
         raise StoreError("; ".join(problems), where=f"table {spec.name!r}", fix="correct the table's spec")
 
@@ -70,7 +72,7 @@ class ParameterTable:
         optimizer = spec.optimizer
         # The kernels' arguments, once: a pull of some rows takes microseconds.
         self._array, self._step, self._dim = memory.array, memory.step, spec.dim
-        self._rule = (optimizer_code(optimizer), optimizer.learning_rate, optimizer.l1, optimizer.l2)
+        self._rule = kernel_rule(optimizer)
         self._lazy = is_lazy(optimizer)
         self._n_regularized = spec.regularized_rows
 
@@ -120,7 +122,7 @@ class ParameterTable:
             if self._lazy:
                 step = int(self._step[0])
                 result = _kernels.table_pull(
-                    self._array, rows, self._dim, *self._rule, step, self._n_regularized
+                    self._array, rows, self._dim, self._rule, step, self._n_regularized
                 )
             else:
                 result = _kernels.table_gather(self._array, rows, self._dim)
@@ -155,14 +157,23 @@ class ParameterTable:
 
         def update() -> None:
             step = int(self._step[0])
-            _kernels.table_update(self._array, rows, gradient, *self._rule, step, self._n_regularized)
-            self._step[0] += 1
+            _kernels.table_update(self._array, rows, gradient, self._rule, step, self._n_regularized)
+            _kernels.step_advance(self._step)
 
         self._check_width(gradient)
         return self._once(stamp, update)
 
     def add(self, rows: Int64, deltas: Float32, stamp: Stamp) -> bool:
-        """Add to the weights of distinct rows, past the optimiser; otherwise as `push`."""
+        """Add to the weights of distinct rows, past the optimiser; otherwise as `push`.
+
+        FTRL refuses it: its weights follow from its state, and the next push would undo the sum.
+        """
+        if self._spec.optimizer.name == "ftrl":
+            raise StoreError(
+                "nothing can be added to the weights that FTRL derives from its state",
+                where=f"table {self._spec.name!r}",
+                fix="push gradients, or use another optimiser",
+            )
         self._check_width(deltas)
         return self._once(stamp, lambda: _kernels.table_add(self._array, rows, deltas))
 
@@ -177,7 +188,7 @@ class ParameterTable:
     def _pull_all(self) -> Float32:
         if self._lazy:
             _kernels.table_catch_up(
-                self._array, *self._rule, int(self._step[0]), self._n_regularized, self._dim
+                self._array, self._rule, int(self._step[0]), self._n_regularized, self._dim
             )
         return self._array[:, : self._dim].copy()
 
