@@ -10,6 +10,7 @@ import squall
 from squall.cli.quality import held_out_quality
 from squall.cli.show import console, follow, print_bill, print_metrics
 from squall.errors import SquallError
+from squall.estimators.persistence import check_target
 from squall.units import format_duration
 
 LABEL = "income-per-year"
@@ -34,6 +35,7 @@ def census_file() -> Path:
 def run_demo(*, workers: int, epochs: int, out: Path, storage: str | None, seed: int) -> None:
     """Read, split, scale, hash, train, measure, save; then say how to do it again."""
     began = time.perf_counter()
+    check_target(out.expanduser())
     path = census_file()
     console.print(f"[bold]Squall {squall.__version__}[/bold]: will a person earn more than $50,000 a year?\n")
     data = squall.read_csv(path, label=LABEL, storage=storage)

@@ -12,6 +12,7 @@ import squall
 from squall.cli.show import console
 from squall.data.dataset import Dataset
 from squall.errors import DataError, SquallError
+from squall.estimators.persistence import check_target
 
 
 def run_predict(
@@ -26,6 +27,7 @@ def run_predict(
         _write(sys.stdout, model, data)
         return
     target = out.expanduser()
+    check_target(target)
     partial = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with partial.open("w", newline="", encoding="utf-8") as file:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,8 +37,8 @@ def follow(job: Job[Any], heading: str) -> Any:
     with Live(console=console, refresh_per_second=10, transient=False) as live:
         while not job.done():
             try:
-                job.wait(_REFRESH_S)
-            except TimeoutError:
+                with contextlib.suppress(TimeoutError):
+                    job.wait(_REFRESH_S)
                 live.update(Group(_epochs(heading, job), Text(progress_line(job.status()), "dim")))
             except KeyboardInterrupt:
                 live.update(Text("stopping, the model is kept; Ctrl-C again to end at once", "yellow"))

@@ -13,6 +13,7 @@ from squall.cli.show import console, follow, print_bill, print_metrics
 from squall.config import DEFAULT_PRICES, Problems
 from squall.data.dataset import Dataset
 from squall.errors import SquallError
+from squall.estimators.persistence import check_target
 
 T = TypeVar("T")
 N = TypeVar("N", int, float)
@@ -48,7 +49,7 @@ class TrainOptions:
 def train_logistic(options: TrainOptions) -> None:
     """Check the settings, read, train, measure, save."""
     run, model = _settings(options)
-    _check_out(options.out)
+    _check_out(options.out, options.data)
     data = squall.read_csv(
         options.data,
         label=options.label,
@@ -140,14 +141,12 @@ def _parsed(problems: Problems, name: str, text: str, kind: Callable[[str], N]) 
         return "auto"
 
 
-def _check_out(out: Path) -> None:
-    folder = out.expanduser().parent
-    if not folder.is_dir():
-        raise SquallError(
-            f"the folder {folder} does not exist, so the model could not be saved",
-            where="--out",
-            fix="create the folder, or choose another",
-        )
+def _check_out(out: Path, data: Path) -> None:
+    target = out.expanduser()
+    check_target(target)
+    if target.exists() and data.exists() and target.samefile(data):
+        fix = "choose another file"
+        raise SquallError("the model would replace the training data", where="--out", fix=fix)
 
 
 def _pipeline(data: Dataset, model: squall.LogisticRegression, n_features: int) -> squall.Pipeline:

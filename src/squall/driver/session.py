@@ -86,7 +86,9 @@ def open_session(
     ``emit`` is called, from a thread, with every batch of reports, and with the error if the
     store can no longer be reached.
     """
-    endpoint, address = warm.endpoint.result(), warm.address.result()
+    endpoint = warm.endpoint.result()
+    warm.address.result()  # raises what went wrong
+    address = _store(spec.run)  # again: during a long preparation it may have idled out
     table = prepared.model.table(f"{job}/model", prepared.optimizer)
     store = _open_store(address, job, spec.n_workers, table, emit, resources)
     evaluator = resources.enter_context(ThreadPoolExecutor(1, "squall-evaluate"))

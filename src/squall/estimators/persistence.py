@@ -89,6 +89,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
     tensors = {"coef": final.coef_, "intercept": final.intercept_}
     data = to_bytes(tensors, metadata={"squall": msgspec.json.encode(description).decode()})
     target = Path(path).expanduser()
+    check_target(target)
     try:
         _write_atomically(target, data)
     except OSError as error:
@@ -155,6 +156,25 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [_plain(item) for item in value]
     return value.item() if isinstance(value, np.generic) else value
+
+
+def check_target(target: Path) -> None:
+    """Whether a file could be written there, before work is done for it.
+
+    Raises
+    ------
+    SquallError
+        If it is a folder or a device, or its folder is missing or may not be written to.
+    """
+    fix = "choose a file in a folder that exists and can be written to"
+    try:
+        if not target.name or (target.exists() and not target.is_file()):
+            raise SquallError("it is not a file that could be replaced", where=str(target), fix=fix)
+        with tempfile.TemporaryFile(dir=target.parent):
+            return
+    except (OSError, ValueError) as error:
+        told = getattr(error, "strerror", None) or str(error)
+        raise SquallError(f"nothing can be written there: {told}", where=str(target), fix=fix) from error
 
 
 def _write_atomically(target: Path, data: bytes) -> None:

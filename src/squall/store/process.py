@@ -272,10 +272,11 @@ def shutdown() -> None:
 
 
 def _forget_after_fork() -> None:
-    _warm.lock = threading.Lock()
-    _warm.process = None
+    # Disowned before the last reference goes: its end would remove the parent's socket.
     for process in list(_ours):
         process._disown()
+    _warm.lock = threading.Lock()
+    _warm.process = None
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)
