@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from pathlib import Path
@@ -25,17 +24,9 @@ from tests.e2e.test_census import LABEL, pipeline
 
 STRICT = squall.LocalBackend(isolation="strict")
 
-# Waits for the merge of the store's TCP transport, which brings Run(store="tcp").
-HAS_TCP = "store" in {field.name for field in dataclasses.fields(squall.Run)}
-TCP: dict[str, Any] = {"store": "tcp"} if HAS_TCP else {}
-needs_tcp = pytest.mark.skipif(
-    not HAS_TCP,
-    reason="waits for the store's TCP transport: Run(store=…) does not exist yet",
-)
-
 
 def strict_run(backend: squall.LocalBackend = STRICT, **settings: Any) -> squall.Run:
-    return squall.Run(backend=backend, workers=2, **TCP, **settings)
+    return squall.Run(backend=backend, store="tcp", workers=2, **settings)
 
 
 def invoke(handler: str, event: dict[str, Any]) -> Any:
@@ -75,19 +66,18 @@ def test_the_worker_says_what_it_cannot_reach(tmp_path: Path) -> None:
 def test_a_job_whose_storage_is_a_folder_is_told_so(census: Path) -> None:
     data = squall.read_csv(census, label=LABEL)
     with pytest.raises(FunctionError, match=r"share no files with their client.*file://"):
-        pipeline(epochs=1).fit(data, run=squall.Run(backend=STRICT, **TCP))
+        pipeline(epochs=1).fit(data, run=squall.Run(backend=STRICT, store="tcp"))
 
 
 def test_a_folder_given_as_storage_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"isolation=\"strict\" cannot reach"):
-        squall.Run(backend=STRICT, storage=tmp_path, **TCP)
-    squall.Run(backend=STRICT, storage="s3://bucket/prefix", **TCP)
+        squall.Run(backend=STRICT, storage=tmp_path, store="tcp")
+    squall.Run(backend=STRICT, storage="s3://bucket/prefix", store="tcp")
 
 
 # ------------------------------------------------------------------------------ whole jobs
 
 
-@needs_tcp
 def test_a_job_passes(census: Path, s3: str) -> None:
     train, test = squall.read_csv(census, label=LABEL).split(test=0.2, random_state=0)
     model = pipeline(epochs=5).fit(train, validation=test, run=strict_run())
@@ -97,7 +87,6 @@ def test_a_job_passes(census: Path, s3: str) -> None:
     assert [key for key in left if key.endswith(".safetensors")] == [], "its partitions are removed"
 
 
-@needs_tcp
 @pytest.mark.slow
 def test_short_lives_hand_over(census: Path, s3: str) -> None:
     data = squall.read_csv(census, label=LABEL)
@@ -108,7 +97,6 @@ def test_short_lives_hand_over(census: Path, s3: str) -> None:
     assert [record.rows for record in model.history_] == [32561] * 20
 
 
-@needs_tcp
 def test_a_job_survives_what_happens_on_clouds(census: Path, s3: str) -> None:
     script = (
         Fault(do="duplicate", slot=0, attempt=1),
@@ -121,7 +109,6 @@ def test_a_job_survives_what_happens_on_clouds(census: Path, s3: str) -> None:
     assert model.history_[-1].validation_loss == pytest.approx(0.315, abs=0.01)
 
 
-@needs_tcp
 def test_credentials_are_nowhere_to_be_read(census: Path, s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = os.environ["AWS_SECRET_ACCESS_KEY"]
     data = squall.read_csv(census, label=LABEL)

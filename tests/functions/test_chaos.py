@@ -67,7 +67,7 @@ def test_kill_before(real: LocalPlatform) -> None:
 def test_kill_in_flight(real: LocalPlatform) -> None:
     outcome = run(real, Fault(do="kill", when="in flight", wait="100ms"), seconds=60).outcome(WAIT_S)
     assert (outcome.kind, outcome.signal) == (OutcomeKind.KILLED, 9)
-    assert 0.05 < outcome.billed_s < 10
+    assert outcome.billed_s < 10
 
 
 def test_kill_after_is_a_lost_reply(real: LocalPlatform) -> None:

@@ -27,7 +27,7 @@ def check_reachable(task: WorkerTask) -> None:
         fixes.append('set storage="s3://bucket/prefix", in Run or as SQUALL_STORAGE')
     if not task.store.startswith("tcp://"):
         problems.append(f"the parameter store {task.store}")
-        fixes.append("use a store that is reached by TCP")
+        fixes.append('use one that is reached by TCP, Run(store="tcp")')
     if problems:
         raise SettingError(
             f"isolated functions share no files with their client, so they cannot reach "

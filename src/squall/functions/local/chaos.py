@@ -173,8 +173,10 @@ class FaultyInvocation(Ending):
             return
         real = self._run()
         if when == "in flight":
-            self._report(real)
-            self._fate.later(wait, lambda: real.cancel() and None)
+            # (also if it was still waiting for its turn then)
+            died = OutcomeKind.KILLED
+            real.add_done_callback(lambda o: self.finish(_killed(o.error, o) if o.kind is died else o))
+            self._fate.later(wait, real.cancel)
         else:
             text = "killed by chaos when it had returned: its reply is lost"
             real.add_done_callback(lambda o: self.finish(_killed(text, o) if _returned(o) else o))
