@@ -104,7 +104,10 @@ def test_predict_prints_to_standard_output_and_needs_no_label(cli: Run, small: P
         (["--label", "income-per-year", "--test", "1.5"], "--test 1.5"),
         (["--label", "income-per-year", "--memory", "lots"], "'lots' is not a size"),
         (["--label", "income-per-year", "--deadline", "soon"], "'soon' is not a duration"),
-        (["--label", "income-per-year", "--out", "no/such/folder/m"], "does not exist"),
+        (
+            ["--label", "income-per-year", "--out", "no/such/folder/m"],
+            "cannot be written: No such file or directory",
+        ),
         (["--label", "income-per-year", "--prices", "aws"], "price list"),
         (["--label", "race"], "two classes"),
     ],

@@ -43,7 +43,7 @@ def test_an_invocation_that_is_lost(census: Path, when: Any) -> None:
 
 @pytest.mark.parametrize("when", ["before", "in flight", "after"])
 def test_an_invocation_that_is_killed(census: Path, when: Any) -> None:
-    job = train(census, Chaos(script=(Fault(do="kill", when=when, slot=0, attempt=1, wait="100ms"),)))
+    job = train(census, Chaos(script=(Fault(do="kill", when=when, slot=0, attempt=1, wait="10ms"),)))
     assert kinds(job, 0)[0] is OutcomeKind.KILLED
     assert kinds(job, 0)[-1] is OutcomeKind.RETURNED
 

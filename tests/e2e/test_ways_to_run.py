@@ -29,7 +29,7 @@ rng = np.random.default_rng(0)
 X = rng.random((3000, 4)); y = X[:, 0] > 0.5
 job = squall.submit(squall.LogisticRegression(epochs=10_000_000), (X, y), run=squall.Run(workers=2))
 while job.status().epoch < 2: threading.Event().wait(0.01)
-print("training", flush=True)
+threading.Timer(0.3, print, ["training"], {"flush": True}).start()  # by then we wait
 model = job.wait()
 print(model.stopped_, model.score(X, y) > 0.9, model.cost_usd_ > 0, flush=True)
 """

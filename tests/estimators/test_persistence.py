@@ -115,7 +115,7 @@ def test_what_is_no_fitted_model_is_not_saved(what, tmp_path):
 
 @pytest.mark.parametrize("target", [".", "no/such/folder/m"])
 def test_a_place_that_cannot_be_written(model, tmp_path, target):
-    with pytest.raises(SquallError, match=r"the model cannot be written: .*directory") as caught:
+    with pytest.raises(SquallError, match=r"it cannot be written: .*directory") as caught:
         squall.save(model, tmp_path / target)
     assert caught.value.where == str(tmp_path / target)
 

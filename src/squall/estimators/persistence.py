@@ -169,12 +169,14 @@ def check_target(target: Path) -> None:
     fix = "choose a file in a folder that exists and can be written to"
     try:
         if not target.name or (target.exists() and not target.is_file()):
-            raise SquallError("it is not a file that could be replaced", where=str(target), fix=fix)
+            raise SquallError(
+                "it cannot be written: it is a directory or a device", where=str(target), fix=fix
+            )
         with tempfile.TemporaryFile(dir=target.parent):
             return
     except (OSError, ValueError) as error:
         told = getattr(error, "strerror", None) or str(error)
-        raise SquallError(f"nothing can be written there: {told}", where=str(target), fix=fix) from error
+        raise SquallError(f"it cannot be written: {told}", where=str(target), fix=fix) from error
 
 
 def _write_atomically(target: Path, data: bytes) -> None:
