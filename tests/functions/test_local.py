@@ -357,13 +357,13 @@ def test_environments_draw_different_random_numbers(auto: LocalPlatform, user_mo
 
 def test_ctrl_c_does_not_reach_functions(tmp_path: Path) -> None:
     source = """
-import time
+import threading, time
 from squall.functions.local.platform import LocalPlatform
 from squall.records import Shape
 platform = LocalPlatform()
 running = platform.prepare(Shape("squall.testing.handlers:sleep", 128, 20.0)).invoke({"seconds": 1})
 try:
-    print("started", flush=True)
+    threading.Timer(0.3, print, ["started"], {"flush": True}).start()  # by then we sleep
     time.sleep(20)
 except KeyboardInterrupt:
     print(running.outcome(10).kind)
