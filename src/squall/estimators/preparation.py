@@ -79,7 +79,8 @@ class Preparation:
         rows = _encoded(data.blocks(), layout, self.classes, check)
         manifest = write_training(rows, objects, training, self._seed)
         self._objects, self._model = objects, recipe.model(layout.n_features)
-        _warn_of_scales(read_training(objects, manifest.partitions[0]))
+        sample = read_training(objects, manifest.partitions[0])
+        _warn_of_scales(sample)
         if held_out is not None:
             codes = _codes(held_out, self.classes)
             blocks = _relabelled(aligned(held_out, self.columns).blocks(), codes)
@@ -88,17 +89,16 @@ class Preparation:
         return Prepared(
             training=manifest_key(training),
             model=self._model,
-            optimizer=self._optimizer(manifest),
+            optimizer=self._optimizer(manifest, sample),
             batch_size=self._batch_size(data.n_rows),
         )
 
-    def _optimizer(self, manifest: TrainingManifest) -> OptimizerSpec:
+    def _optimizer(self, manifest: TrainingManifest, sample: Block) -> OptimizerSpec:
         recipe, spec, rate = self._recipe, self._recipe.optimizer, self._recipe.learning_rate
         batch_size = self._batch_size(manifest.rows)
         # The paper's beta of 1 is for gradients of single rows; ours are means of a minibatch.
         spec = msgspec.structs.replace(spec, beta=spec.beta / batch_size)
         if rate is None:
-            sample = read_training(self._objects, manifest.partitions[0])
             rate = choose_learning_rate(
                 self._model, sample, spec, batch_size=batch_size, epochs=recipe.epochs, seed=self._seed
             )
