@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import gzip
+import signal
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,10 +27,15 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     def run(*words: str | Path) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["squall", *map(str, words)])
         code = 0
+        # The command ends with Ctrl-C ignored; what this process starts later must not inherit that.
+        interrupt = signal.getsignal(signal.SIGINT)
+        monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
         try:
             main()
         except SystemExit as ended:
             code = int(ended.code or 0)
+        finally:
+            signal.signal(signal.SIGINT, interrupt)
         shown = capsys.readouterr()
         return code, shown.out, shown.err
 
