@@ -117,11 +117,11 @@ def test_a_value_larger_than_a_frame(store: EmbeddedStore, job: str) -> None:
 
 
 def server_memory(pid: int) -> tuple[int, int]:
-    """(private, shared) resident bytes and of memory files that it holds open."""
+    """(private, shared) resident bytes and of files without a name that it holds open."""
     fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     held = 0
     for entry in Path(f"/proc/{pid}/fd").iterdir():
-        if "memfd:squall" in str(entry.readlink()):
+        if any(mark in str(entry.readlink()) for mark in ("memfd:squall", "(deleted)")):
             held += entry.stat().st_blocks * 512
     return int(fields["RssAnon"].split()[0]) * 1024, held
 

@@ -22,11 +22,20 @@ struct Samples {
     Sample at(int64_t row) const {
         const float label = labels[static_cast<size_t>(row)];
         if (!Loss::valid(label)) [[unlikely]]
-            value_error("labels: row ", row, ": label is ", label, ", ", Loss::labels, " needed");
+            bad_label(row, label);
         const float weight = weights ? weights[row] : 1.0f;
         if (!(weight >= 0 && std::isfinite(weight))) [[unlikely]]
-            value_error("weights: row ", row, ": weight is ", weight, ", a finite number >= 0 needed");
+            bad_weight(row, weight);
         return {label, weight};
+    }
+
+  private:
+    // Apart, so that `at` is small enough to be inlined.
+    [[noreturn, gnu::noinline, gnu::cold]] static void bad_label(int64_t row, float label) {
+        value_error("labels: row ", row, ": label is ", label, ", ", Loss::labels, " needed");
+    }
+    [[noreturn, gnu::noinline, gnu::cold]] static void bad_weight(int64_t row, float weight) {
+        value_error("weights: row ", row, ": weight is ", weight, ", a finite number >= 0 needed");
     }
 };
 

@@ -32,14 +32,14 @@ struct Csr {
         return {begin, end - begin};
     }
 
-    [[noreturn]] void bad_row(int64_t i, int64_t begin, int64_t end) const {
+    [[noreturn, gnu::noinline, gnu::cold]] void bad_row(int64_t i, int64_t begin, int64_t end) const {
         value_error("indptr: row ", i, " spans [", begin, ", ", end, "), not a range within ", indices.size(),
                     " entries");
     }
 };
 
 // Raised by every kernel that meets a feature outside its table.
-[[noreturn]] inline void bad_index(int64_t row, int64_t position, int64_t index, int64_t n_features) {
+[[noreturn, gnu::noinline, gnu::cold]] inline void bad_index(int64_t row, int64_t position, int64_t index, int64_t n_features) {
     index_error("indices: row ", row, ", position ", position, ": feature ", index, " is not in [0, ",
                 n_features, ")");
 }

@@ -19,26 +19,65 @@ constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 struct Sums {
     double loss = 0, weight = 0, intercept_gradient = 0;
 
-    // Adds a row's loss; returns the factor of the row in the gradient.
-    template <class Loss>
-    double add(double margin, typename Samples<Loss>::Sample sample) {
-        weight += sample.weight;
-        if (sample.weight == 0) return 0;  // whatever its loss, it has no part
-        const Term term = Loss::at(margin, sample.label);
-        loss += sample.weight * term.loss;
-        const double factor = sample.weight * term.slope;
-        intercept_gradient += factor;
-        return factor;
+    void add(Term term, double sample_weight) {
+        weight += sample_weight;
+        if (sample_weight == 0) return;  // whatever its loss, it has no part
+        loss += sample_weight * term.loss;
+        intercept_gradient += sample_weight * static_cast<double>(term.slope);
     }
 };
 
-// Adds one sparse row, its features numbered by `local`, to loss and gradient.
-template <class Loss, bool has_values>
-void add_row(const int32_t* local, const float* values, int64_t n, const float* weights, double intercept,
-             typename Samples<Loss>::Sample sample, float* gradient, Sums& sums) {
-    const double margin =
-        intercept + row_dot<has_values>(values, n, [&](int64_t k) { return weights[local[k]]; });
-    const auto factor = static_cast<float>(sums.add<Loss>(margin, sample));
+// Rows' margins to their losses and factors in the gradient, many rows side by side.
+template <class Loss>
+class Terms {
+  public:
+    using Sample = typename Samples<Loss>::Sample;
+
+    void clear() {
+        margins_.clear();
+        labels_.clear();
+        weights_.clear();
+    }
+
+    void add(double margin, Sample sample) {
+        margins_.push_back(margin);
+        labels_.push_back(sample.label);
+        weights_.push_back(sample.weight);
+    }
+
+    // The factors: (number of rows).
+    const float* finish(Sums& sums) {
+        const size_t n = margins_.size();
+        losses_.resize(n);
+        slopes_.resize(n);
+        double* const losses = losses_.data();
+        float* const slopes = slopes_.data();
+        const double* const margins = margins_.data();
+        const float* const labels = labels_.data();
+        for (size_t i = 0; i < n; ++i) {
+            const Term term = Loss::at(margins[i], labels[i]);
+            losses[i] = term.loss;
+            slopes[i] = term.slope;
+        }
+        for (size_t i = 0; i < n; ++i) {
+            sums.add({losses[i], slopes[i]}, weights_[i]);
+            slopes[i] = weights_[i] == 0 ? 0.0f : static_cast<float>(weights_[i] * slopes[i]);
+        }
+        return slopes;
+    }
+
+  private:
+    std::vector<double> margins_, weights_, losses_;
+    std::vector<float> labels_, slopes_;
+};
+
+template <bool has_values>
+double sparse_margin(const int32_t* local, const float* values, int64_t n, const float* weights) {
+    return row_dot<has_values>(values, n, [&](int64_t k) { return weights[local[k]]; });
+}
+
+template <bool has_values>
+void add_row(const int32_t* local, const float* values, int64_t n, float factor, float* gradient) {
     for (int64_t k = 0; k < n; ++k) gradient[local[k]] += has_values ? factor * values[k] : factor;
 }
 
@@ -96,17 +135,27 @@ nb::tuple csr_gradient(const Input& indptr, const Input& local, const Input& val
         std::fill_n(gradient.data.get(), gradient.size, 0.0f);
         const auto limit = static_cast<int64_t>(coef.size());
         const auto add = [&](auto has_values) {
+            Terms<Loss> terms;
+            const auto entries = [&](int64_t row, int64_t begin) {
+                return std::pair(csr.indices.data() + begin, has_values ? csr.values + begin : nullptr);
+            };
             for (int64_t i = 0; i < rows.size; ++i) {
                 const int64_t row = rows[i];
                 const auto [begin, size] = csr.row(row);
-                const int32_t* const numbers = csr.indices.data() + begin;
+                const auto [numbers, row_values] = entries(row, begin);
                 for (int64_t k = 0; k < size; ++k)
                     if (numbers[k] < 0 || numbers[k] >= limit) [[unlikely]]
                         index_error("local: row ", row, ", position ", k, ": ", numbers[k], " is not in [0, ",
                                     limit, ")");
-                const float* const row_values = has_values ? csr.values + begin : nullptr;
-                add_row<Loss, has_values>(numbers, row_values, size, coef.data(), intercept, samples.at(row),
-                                          gradient.data.get(), sums);
+                terms.add(intercept + sparse_margin<has_values>(numbers, row_values, size, coef.data()),
+                          samples.at(row));
+            }
+            const float* const factors = terms.finish(sums);
+            for (int64_t i = 0; i < rows.size; ++i) {
+                const int64_t row = rows[i];
+                const auto [begin, size] = csr.row(row);
+                const auto [numbers, row_values] = entries(row, begin);
+                add_row<has_values>(numbers, row_values, size, factors[i], gradient.data.get());
             }
         };
         csr.values ? add(std::true_type{}) : add(std::false_type{});
@@ -246,7 +295,7 @@ class SparseLoop {
         int32_t* local = local_.data();
         for (size_t i = 0; i < rows_.size(); ++i) {
             const auto [row, begin, size] = rows_[i];
-            if (i + 2 < rows_.size()) prefetch_entries(rows_[i + 2]);
+            if (i + 8 < rows_.size()) prefetch_entries(rows_[i + 8]);
             const int32_t* const features = csr_.indices.data() + begin;
             const int64_t done = localizer_.insert(features, size, n_features, local, prefetch_row);
             if (done != size) bad_index(row, done, features[done], n_features);
@@ -274,16 +323,25 @@ class SparseLoop {
     Sums sum_gradient(int64_t step) {
         Sums sums;
         const double intercept = pull_intercept(table_, fit_intercept_, step);
+        terms_.clear();
         const int32_t* local = local_.data();
         for (const auto& [row, begin, size] : rows_) {
-            const float* const values = has_values ? csr_.values + begin : nullptr;
-            add_row<Loss, has_values>(local, values, size, weights_.data(), intercept, samples_.at(row),
-                                      gradient_.data(), sums);
+            const double margin = sparse_margin<has_values>(local, values(begin), size, weights_.data());
+            terms_.add(intercept + margin, samples_.at(row));
+            local += size;
+        }
+        const float* const factors = terms_.finish(sums);
+        local = local_.data();
+        for (size_t i = 0; i < rows_.size(); ++i) {
+            const auto& [row, begin, size] = rows_[i];
+            add_row<has_values>(local, values(begin), size, factors[i], gradient_.data());
             local += size;
         }
         divide(gradient_.data(), gradient_.size(), sums, schedule_.divisor);
         return sums;
     }
+
+    const float* values(int64_t begin) const { return has_values ? csr_.values + begin : nullptr; }
 
     const Csr& csr_;
     const Samples<Loss>& samples_;
@@ -294,6 +352,7 @@ class SparseLoop {
     std::vector<Row> rows_;
     std::vector<int32_t> local_;
     std::vector<float> weights_, gradient_;
+    Terms<Loss> terms_;
 };
 
 template <class Loss>
@@ -341,6 +400,7 @@ Outcome dense_loop(Matrix<const float> X, const Samples<Loss>& samples, const Sc
     Outcome outcome;
     const int64_t d = X.columns;
     std::vector<float> weights(static_cast<size_t>(d)), gradient(static_cast<size_t>(d) + 1);
+    Terms<Loss> terms;
     for (int64_t b = schedule.first_batch; b < schedule.first_batch + schedule.n_batches; ++b) {
         const int64_t step = schedule.current_step();
         if constexpr (Table::is_lazy) check_step(step, 1);
@@ -352,11 +412,15 @@ Outcome dense_loop(Matrix<const float> X, const Samples<Loss>& samples, const Sc
         Sums sums;
         const double intercept = pull_intercept(table, fit_intercept, step);
         const int64_t begin = schedule.begin(b), rows = schedule.rows(b);
+        terms.clear();
         for (int64_t i = begin; i < begin + rows; ++i) {
             const int64_t row = schedule.order[i];
-            const float* const x = X.row(row);
-            const double margin = intercept + dense_dot(x, weights.data(), d);
-            const auto factor = static_cast<float>(sums.add<Loss>(margin, samples.at(row)));
+            terms.add(intercept + dense_dot(X.row(row), weights.data(), d), samples.at(row));
+        }
+        const float* const factors = terms.finish(sums);
+        for (int64_t i = 0; i < rows; ++i) {
+            const float* const x = X.row(schedule.order[begin + i]);
+            const float factor = factors[i];
             float* const g = gradient.data();
             for (int64_t j = 0; j < d; ++j) g[j] += factor * x[j];
         }

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from squall.errors import StoreError
+from squall.store.hugepages import HUGE_PAGE, huge_file
 from squall.units import format_size
 
 _CHUNK = 32 << 20  # bytes filled at a time: some 10 ms, so that others are served in between
@@ -22,7 +23,8 @@ class Segment:
     """A piece of memory behind a file descriptor, zero at first.
 
     On Linux it is an anonymous memory file, sealed so that no client can shrink it under
-    the others; elsewhere a file that has already lost its name.
+    the others; elsewhere a file that has already lost its name.  From 2 MB on it is a file of
+    huge pages where there are any, which has no seals.
 
     Parameters
     ----------
@@ -32,14 +34,18 @@ class Segment:
         Bytes.
     folder : str
         Where the file goes on systems without memory files.
+    huge : int, optional
+        What :func:`squall.store.hugepages.mount_huge` returned.
     """
 
-    def __init__(self, name: str, size: int, folder: str) -> None:
+    def __init__(self, name: str, size: int, folder: str, huge: int | None = None) -> None:
         self.name, self.size = name, size
-        self._fd = _memory_file(name, folder)
+        in_huge_pages = huge is not None and size >= HUGE_PAGE
+        self._fd = huge_file(huge) if huge is not None and in_huge_pages else _memory_file(name, folder)
         try:
             os.ftruncate(self._fd, size)
-            _seal(self._fd)
+            if not in_huge_pages:
+                _seal(self._fd)
         except BaseException:
             self.close()
             raise

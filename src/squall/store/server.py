@@ -61,11 +61,15 @@ def main(owner_fd: int, idle_s: float) -> None:
         listener.listen(1024)  # until `serving` takes over: all workers of a job may come at once
         _announce(f"unix:{folder / 'socket'}")
 
+        from squall.store.hugepages import mount_huge
+
+        huge = mount_huge()  # before anything starts a thread
+
         import asyncio
 
         from squall.store.serving import serve
 
-        asyncio.run(serve(listener, str(folder), owner_fd, idle_s))
+        asyncio.run(serve(listener, str(folder), huge, owner_fd, idle_s))
 
 
 def _terminate(signum: int, frame: FrameType | None) -> NoReturn:

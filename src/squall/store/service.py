@@ -57,10 +57,12 @@ class StoreService:
     ----------
     folder : str
         Where segments go on systems without memory files.
+    huge : int, optional
+        Where those of huge pages go; see :mod:`squall.store.hugepages`.
     """
 
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
+    def __init__(self, folder: str, huge: int | None = None) -> None:
+        self._folder, self._huge = folder, huge
         self._control = ControlCore()
         self._blobs = BlobCore()
         self._jobs: dict[str, _Job] = {}
@@ -273,7 +275,7 @@ class StoreService:
 
     def _new_segment(self, name: str, size: int) -> Segment:
         try:
-            return Segment(name, size, self._folder)
+            return Segment(name, size, self._folder, self._huge)
         except OSError as error:
             raise StoreError(
                 f"the system gives no memory: {error}",

@@ -320,12 +320,12 @@ def _pack(reply: wire.Reply) -> bytearray:
         return wire.pack(wire.failure(error))
 
 
-async def serve(listener: socket.socket, folder: str, owner_fd: int, idle_s: float) -> None:
+async def serve(listener: socket.socket, folder: str, huge: int | None, owner_fd: int, idle_s: float) -> None:
     """Serve on ``listener`` until the owner has gone or ``idle_s`` have passed without a job."""
     loop = asyncio.get_running_loop()
     end = asyncio.Event()
     loop.add_reader(owner_fd, end.set)
-    server = Server(StoreService(folder))
+    server = Server(StoreService(folder, huge))
     accepting = await loop.create_unix_server(lambda: ClientConnection(server, None), sock=listener)
     while not end.is_set() and (rest := idle_s - server.idle_s()) > 0:
         with contextlib.suppress(TimeoutError):
