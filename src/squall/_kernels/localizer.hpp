@@ -29,8 +29,9 @@ class Localizer {
 
     // Numbers `n` features into `numbers`. Returns the position of the first that is not in [0, n_features),
     // or n; n_features may be 2^31 at most. `on_feature` sees each before it is numbered (to prefetch).
+    // Not inlined: among the registers of a whole training loop, this one would spill.
     template <class OnFeature>
-    int64_t insert(const int32_t* features, int64_t n, int64_t n_features, int32_t* numbers,
+    [[gnu::noinline]] int64_t insert(const int32_t* features, int64_t n, int64_t n_features, int32_t* numbers,
                    OnFeature on_feature) {
         reserve(n);
         uint32_t* const slots = slots_.data();

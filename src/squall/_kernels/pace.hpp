@@ -35,6 +35,9 @@ class Pace {
         }
     };
 
+    bool is_constant() const { return stages_.size() == 1; }
+    float level() const { return static_cast<float>(stages_[0].level); }  // of a constant one
+
     double at(int64_t step) const { return stages_[stage(step)].level; }
 
     // Over steps `from` to `to - 1`.

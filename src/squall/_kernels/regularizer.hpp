@@ -33,7 +33,7 @@ class Regularizer {
     struct Gap {
         float first, second, third;
 
-        Gap() = default;
+        Gap(float first_, float second_, float third_) : first(first_), second(second_), third(third_) {}
         explicit Gap(const Pace::Sums& sums)
             : first(static_cast<float>(sums.first)),
               second(static_cast<float>(sums.second)),
@@ -44,9 +44,9 @@ class Regularizer {
     // and never takes a weight through 0, so one clip at the end is enough: with t the sum of log(1 + x) and
     // a = 1 - exp(-t) the magnitude becomes max(m - a (m + l1/l2), 0).
     //
-    // Here by series, in float, without branches, so that many weights are done side by side; `exact` is set
-    // to false where that is not good enough.
-    float few_steps(float weight, float rate, Gap gap, bool& exact) const {
+    // Here by series, in float, without branches, so that many weights are done side by side; good enough
+    // where `doubt` becomes less than 1.
+    [[gnu::always_inline]] float few_steps(float weight, float rate, Gap gap, float& doubt) const {
         const float x = rate * narrow_l2_;
         const float u = gap.first - x * (gap.second * (1.0f / 2) - x * (gap.third * (1.0f / 3)));
         const float t = x * u;
@@ -57,7 +57,7 @@ class Regularizer {
                                       (1 - t * (1.0f / 5) * (1 - t * (1.0f / 6) * (1 - t * (1.0f / 7))))));
         const float magnitude = std::fabs(weight);
         const float left = magnitude - (t * c * magnitude + rate * narrow_l1_ * (u * c));
-        exact = (x < 0.01f) & (t < 0.4f);
+        doubt = std::max(x / 0.01f, t / 0.4f);
         return std::copysign(std::max(left, 0.0f), weight);
     }
 
@@ -78,9 +78,9 @@ class Regularizer {
     }
 
     float steps(float weight, float rate, const Pace& pace, int64_t from, int64_t to) const {
-        bool exact;
-        const float result = few_steps(weight, rate, Gap(pace.sums(from, to)), exact);
-        return exact ? result : many_steps(weight, rate, pace, from, to);
+        float doubt;
+        const float result = few_steps(weight, rate, Gap(pace.sums(from, to)), doubt);
+        return doubt < 1 ? result : many_steps(weight, rate, pace, from, to);
     }
 
   private:

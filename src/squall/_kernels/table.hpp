@@ -174,39 +174,49 @@ class Table {
         Lanes x;
         if (count < lanes) [[unlikely]]
             x.clear();
-        typename Regularizer::Gap gap[lanes] = {};
+        alignas(32) float first[lanes] = {}, second[lanes] = {}, third[lanes] = {};  // of the gaps
+        alignas(32) float left[lanes], doubt[lanes];
         int64_t from[lanes];
         float* at[lanes];
-        bool any = false;
         for (int k = 0; k < count; ++k) {
             const int64_t i = id(k);
             at[k] = cells_.row(i);
             x.load(k, at[k], 1);
             float& stamp = at[k][1 + n_state];
-            from[k] = load_stamp(stamp);
-            if (from[k] >= step) continue;
-            store_stamp(stamp, step);
-            if (i >= n_regularized_ || x.weight[k] == 0) continue;
-            gap[k] = typename Regularizer::Gap(pace.sums(from[k], step));
-            any = true;
+            const int64_t done = load_stamp(stamp);
+            store_stamp(stamp, std::max(done, step));
+            from[k] = i < n_regularized_ ? std::min(done, step) : step;
+            first[k] = static_cast<float>(step - from[k]);
         }
-        if (any) {
-            float left[lanes];
-            bool exact[lanes];
+        if (pace.is_constant()) {
+            const float level = pace.level();
             for (int k = 0; k < lanes; ++k) {
+                first[k] *= level;
+                second[k] = first[k] * level;
+                third[k] = second[k] * level;
+            }
+        } else {
+            for (int k = 0; k < count; ++k) {
+                const typename Regularizer::Gap gap(pace.sums(from[k], step));
+                first[k] = gap.first;
+                second[k] = gap.second;
+                third[k] = gap.third;
+            }
+        }
+        for (int k = 0; k < lanes; ++k) {
+            State state;
+            for (int s = 0; s < n_state; ++s) state[s] = x.state[s][k];
+            left[k] = regularizer.few_steps(x.weight[k], optimizer.rate(state),
+                                            {first[k], second[k], third[k]}, doubt[k]);
+        }
+        for (int k = 0; k < count; ++k) {
+            if (from[k] == step) continue;
+            if (!(doubt[k] < 1)) [[unlikely]] {
                 State state;
                 for (int s = 0; s < n_state; ++s) state[s] = x.state[s][k];
-                left[k] = regularizer.few_steps(x.weight[k], optimizer.rate(state), gap[k], exact[k]);
+                left[k] = regularizer.many_steps(x.weight[k], optimizer.rate(state), pace, from[k], step);
             }
-            for (int k = 0; k < count; ++k) {
-                if (gap[k].first == 0) continue;
-                if (!exact[k]) [[unlikely]] {
-                    State state;
-                    for (int s = 0; s < n_state; ++s) state[s] = x.state[s][k];
-                    left[k] = regularizer.many_steps(x.weight[k], optimizer.rate(state), pace, from[k], step);
-                }
-                squall::store(*at[k], left[k]);
-            }
+            squall::store(*at[k], left[k]);
         }
         // Read again, for a row may be in here twice, and only its first place has caught it up.
         for (int k = 0; k < count; ++k) weights[k] = squall::load(*at[k]);

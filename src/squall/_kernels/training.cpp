@@ -292,10 +292,11 @@ class SparseLoop {
         const int64_t n_features = table_.rows() - 1, stride = table_.stride();
         const float* const cells = table_.row(0);
         const auto prefetch_row = [=](int32_t feature) { __builtin_prefetch(cells + feature * stride, 1); };
+        constexpr size_t ahead = 8;  // rows
         int32_t* local = local_.data();
         for (size_t i = 0; i < rows_.size(); ++i) {
             const auto [row, begin, size] = rows_[i];
-            if (i + 8 < rows_.size()) prefetch_entries(rows_[i + 8]);
+            if (i + ahead < rows_.size()) prefetch_entries(rows_[i + ahead]);
             const int32_t* const features = csr_.indices.data() + begin;
             const int64_t done = localizer_.insert(features, size, n_features, local, prefetch_row);
             if (done != size) bad_index(row, done, features[done], n_features);
@@ -303,12 +304,18 @@ class SparseLoop {
         }
     }
 
+    // Both ends of a row, and what lies between: a row of 39 indices may begin in the middle of a line.
     void prefetch_entries(const Row& row) const {
         constexpr int64_t line = 64 / sizeof(int32_t), most = 8 * line;
-        for (int64_t k = 0; k < std::min(row.size, most); k += line) {
-            __builtin_prefetch(csr_.indices.data() + row.begin + k);
-            if constexpr (has_values) __builtin_prefetch(csr_.values + row.begin + k);
-        }
+        if (row.size == 0) return;
+        const int64_t last = row.begin + std::min(row.size, most) - 1;
+        for (int64_t k = row.begin; k < last; k += line) prefetch_entry(k);
+        prefetch_entry(last);
+    }
+
+    void prefetch_entry(int64_t k) const {
+        __builtin_prefetch(csr_.indices.data() + k);
+        if constexpr (has_values) __builtin_prefetch(csr_.values + k);
     }
 
     void gather_weights(int64_t step) {
