@@ -23,6 +23,35 @@ def test_take_is_fancy_indexing(case, picks):
     assert [a.dtype for a in taken[:2]] == [np.int64, np.int32]
 
 
+@given(
+    st.lists(blocks(), min_size=1, max_size=4), st.lists(st.integers(0, 10**6), max_size=60), st.booleans()
+)
+def test_gather_is_fancy_indexing_of_what_is_stacked(cases, picks, with_values):
+    csrs = [(b["indptr"], b["indices"], b["values"] if with_values else None) for b, _ in cases]
+    width = max(n_features for _, n_features in cases)
+    stacked = np.concatenate([oracles.dense(*csr, width) for csr in csrs])
+    rows = np.array([p % len(stacked) for p in picks] if len(stacked) else [], np.int64)
+    lengths = np.concatenate([np.diff(indptr) for indptr, _, _ in csrs])[rows]
+    indptr, indices = np.full(len(rows) + 1, -1, np.int64), np.full(lengths.sum(), -1, np.int32)
+    values = np.full(len(indices), np.nan, np.float32) if with_values else None
+    kernels.csr_gather(csrs, rows, indptr, indices, values)
+    np.testing.assert_array_equal(oracles.dense(indptr, indices, values, width), stacked[rows])
+
+
+def test_gather_checks_what_it_writes_to():
+    block = small_block()
+    csr = block["indptr"], block["indices"], block["values"]
+    rows = np.arange(3, dtype=np.int64)
+    n = int(csr[0][3])
+    for size in (n - 1, n + 1):
+        with pytest.raises(ValueError, match="indices: has"):
+            kernels.csr_gather([csr], rows, np.zeros(4, np.int64), np.zeros(size, np.int32), None)
+    with pytest.raises(ValueError, match="indptr: has length 3, 4 needed"):
+        kernels.csr_gather([csr], rows, np.zeros(3, np.int64), np.zeros(n, np.int32), None)
+    with pytest.raises(IndexError, match="rows: position 2"):
+        kernels.csr_gather([csr], np.array([0, 1, 99]), np.zeros(4, np.int64), np.zeros(n, np.int32), None)
+
+
 @given(blocks(max_nnz=70), st.floats(-5, 5), st.integers(1, 3))
 def test_margins_are_the_dense_product(case, intercept, stride):
     block, n_features = case

@@ -103,6 +103,7 @@ __all__ = [
     "Rule",
     "StringDictionary",
     "checksum",
+    "csr_gather",
     "csr_logistic_gradient",
     "csr_margins",
     "csr_take",
@@ -161,6 +162,27 @@ def csr_take(
     values : float32[...] or None
     """
     return _native.csr_take(indptr, indices, values, rows)
+
+
+def csr_gather(
+    blocks: list[tuple[Int64, Int32, Float32 | None]],
+    rows: Int64,
+    indptr: Int64,
+    indices: Int32,
+    values: Float32 | None,
+) -> None:
+    """Gather rows of several matrices, numbered through, into arrays that are there already.
+
+    Parameters
+    ----------
+    blocks : list of (indptr, indices, values)
+        The matrices, one below the other.
+    rows : int64[m]
+        Which rows, in which order.
+    indptr, indices, values : int64[m + 1], int32[nnz], float32[nnz] or None
+        Changed in place; nnz must be that of the rows.  Values that a matrix leaves out are 1.
+    """
+    _native.csr_gather(blocks, rows, indptr, indices, values)
 
 
 def csr_validate(indptr: Int64, indices: Int32, values: Float32 | None, n_features: int) -> None:

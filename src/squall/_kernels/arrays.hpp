@@ -91,6 +91,15 @@ std::span<const T> vector(const Input& array, const char* name, size_t length) {
     return result;
 }
 
+// A contiguous vector to be written to.
+template <class T>
+std::span<T> vector(const Buffer& array, const char* name, size_t length) {
+    check_type<T>(array, name, 1);
+    check_contiguous(array, name);
+    if (array.size() != length) value_error(name, ": has length ", array.size(), ", ", length, " needed");
+    return {static_cast<T*>(array.data()), array.size()};
+}
+
 // Null when the argument is None; otherwise `length` elements.
 template <class T>
 const T* optional_vector(const Input& array, const char* name, size_t length) {

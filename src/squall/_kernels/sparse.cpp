@@ -9,8 +9,91 @@
 namespace squall {
 namespace {
 
+// Rows of several blocks, numbered through, gathered into arrays that the caller has made.
+class Gather {
+  public:
+    void add(const Csr& block) {
+        blocks_.push_back(block);
+        n_rows_ += block.rows();
+        ends_.push_back(n_rows_);
+    }
+
+    // Entries of the rows.
+    size_t size(std::span<const int64_t> rows) const {
+        int64_t entries = 0;
+        for (size_t i = 0; i < rows.size(); ++i) {
+            const Place place = find(rows[i], i);
+            entries += place.block->row(place.row).size;
+        }
+        return static_cast<size_t>(entries);
+    }
+
+    void into(std::span<const int64_t> rows, std::span<int64_t> indptr, std::span<int32_t> indices,
+              float* values) const {
+        // Rows come from all over memory: where a row lies is looked up this far ahead, and by half of that
+        // its entries are on their way.
+        constexpr size_t ahead = 16;
+        Place places[ahead] = {};
+        indptr[0] = 0;
+        for (size_t i = 0; i < rows.size() + ahead; ++i) {
+            if (i >= ahead) copy(places[i % ahead], i - ahead, indptr, indices, values);
+            if (i >= ahead / 2 && i - ahead / 2 < rows.size()) prefetch(places[(i - ahead / 2) % ahead]);
+            if (i < rows.size()) {
+                const Place place = places[i % ahead] = find(rows[i], i);
+                __builtin_prefetch(place.block->indptr.data() + place.row);
+            }
+        }
+        if (indptr.back() != static_cast<int64_t>(indices.size()))
+            value_error("indices: has ", indices.size(), " elements, ", indptr.back(), " needed");
+    }
+
+  private:
+    struct Place {
+        const Csr* block;
+        int64_t row;
+    };
+
+    Place find(int64_t row, size_t i) const {
+        if (row < 0 || row >= n_rows_) [[unlikely]]
+            index_error("rows: position ", i, ": row ", row, " is not in [0, ", n_rows_, ")");
+        const auto b = static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), row) - ends_.begin());
+        const int64_t own = b == 0 ? row : row - ends_[b - 1];
+        return {&blocks_[b], own};
+    }
+
+    static void prefetch(const Place& place) {
+        const auto [begin, size] = place.block->row(place.row);
+        constexpr int64_t line = 16;
+        for (int64_t k = 0; k < std::min(size, 8 * line); k += line) {
+            __builtin_prefetch(place.block->indices.data() + begin + k);
+            if (place.block->values) __builtin_prefetch(place.block->values + begin + k);
+        }
+    }
+
+    static void copy(const Place& place, size_t i, std::span<int64_t> indptr, std::span<int32_t> indices,
+                     float* values) {
+        const auto [begin, size] = place.block->row(place.row);
+        const int64_t to = indptr[i];
+        if (size > static_cast<int64_t>(indices.size()) - to) [[unlikely]]
+            value_error("indices: has ", indices.size(), " elements, more needed");
+        indptr[i + 1] = to + size;
+        std::copy_n(place.block->indices.data() + begin, size, indices.data() + to);
+        if (values == nullptr) return;
+        if (place.block->values)
+            std::copy_n(place.block->values + begin, size, values + to);
+        else
+            std::fill_n(values + to, size, 1.0f);
+    }
+
+    std::vector<Csr> blocks_;
+    std::vector<int64_t> ends_;
+    int64_t n_rows_ = 0;
+};
+
 nb::tuple csr_take(const Input& indptr, const Input& indices, const Input& values, const Input& rows) {
     const Csr csr(indptr, indices, values);
+    Gather gather;
+    gather.add(csr);
     const auto wanted = vector<int64_t>(rows, "rows");
     Owned<int64_t> out_indptr(wanted.size() + 1);
     std::unique_ptr<int32_t[]> out_indices;
@@ -18,26 +101,36 @@ nb::tuple csr_take(const Input& indptr, const Input& indices, const Input& value
     size_t nnz = 0;
     {
         nb::gil_scoped_release release;
-        out_indptr[0] = 0;
-        for (size_t i = 0; i < wanted.size(); ++i) {
-            const int64_t row = wanted[i];
-            if (row < 0 || row >= csr.rows())
-                index_error("rows: position ", i, ": row ", row, " is not in [0, ", csr.rows(), ")");
-            out_indptr[i + 1] = out_indptr[i] + csr.row(row).size;
-        }
-        nnz = static_cast<size_t>(out_indptr[wanted.size()]);
+        nnz = gather.size(wanted);
         out_indices = std::make_unique_for_overwrite<int32_t[]>(nnz);
         if (csr.values) out_values = std::make_unique_for_overwrite<float[]>(nnz);
-        for (size_t i = 0; i < wanted.size(); ++i) {
-            const auto [begin, size] = csr.row(wanted[i]);
-            std::copy_n(csr.indices.data() + begin, size, out_indices.get() + out_indptr[i]);
-            if (csr.values) std::copy_n(csr.values + begin, size, out_values.get() + out_indptr[i]);
-        }
+        gather.into(wanted, {out_indptr.data.get(), out_indptr.size}, {out_indices.get(), nnz},
+                    out_values.get());
     }
     nb::object taken_values = nb::none();
     if (csr.values) taken_values = to_numpy(std::move(out_values), {nnz});
     return nb::make_tuple(to_numpy(std::move(out_indptr)), to_numpy(std::move(out_indices), {nnz}),
                           taken_values);
+}
+
+void csr_gather(const nb::list& blocks, const Input& rows, const Buffer& indptr, const Buffer& indices,
+                const Buffer& values) {
+    Gather gather;
+    for (const nb::handle block : blocks) {
+        const auto arrays = nb::cast<nb::tuple>(block);
+        if (arrays.size() != 3) type_error("blocks: tuples (indptr, indices, values) are needed");
+        const auto array = [&](size_t i) {
+            return arrays[i].is_none() ? Input() : nb::cast<Input>(arrays[i], false);
+        };
+        gather.add(Csr(array(0), array(1), array(2)));
+    }
+    const auto wanted = vector<int64_t>(rows, "rows");
+    const auto out_indptr = vector<int64_t>(indptr, "indptr", wanted.size() + 1);
+    const auto out_indices = vector<int32_t>(indices, "indices", indices.size());
+    float* const out_values =
+        values.is_valid() ? vector<float>(values, "values", out_indices.size()).data() : nullptr;
+    nb::gil_scoped_release release;
+    gather.into(wanted, out_indptr, out_indices, out_values);
 }
 
 void csr_validate(const Input& indptr, const Input& indices, const Input& values, int64_t n_features) {
@@ -92,6 +185,8 @@ nb::object csr_margins(const Input& indptr, const Input& indices, const Input& v
 void bind_sparse(nb::module_& m) {
     m.def("csr_take", &csr_take, nb::arg("indptr").noconvert(), nb::arg("indices").noconvert(),
           nb::arg("values").noconvert().none(), nb::arg("rows").noconvert());
+    m.def("csr_gather", &csr_gather, nb::arg("blocks"), nb::arg("rows").noconvert(),
+          nb::arg("indptr").noconvert(), nb::arg("indices").noconvert(), nb::arg("values").noconvert().none());
     m.def("csr_validate", &csr_validate, nb::arg("indptr").noconvert(), nb::arg("indices").noconvert(),
           nb::arg("values").noconvert().none(), nb::arg("n_features"));
     m.def("csr_margins", &csr_margins, nb::arg("indptr").noconvert(), nb::arg("indices").noconvert(),

@@ -13,6 +13,7 @@ from squall.data import export
 from squall.data.hints import column_hint
 from squall.data.labels import Classes
 from squall.data.rows import count_missing, take_raw
+from squall.data.seeds import seeded_order
 from squall.data.selection import Selection
 from squall.data.sources import Source, digest
 from squall.errors import SettingError
@@ -92,22 +93,29 @@ class Dataset:
 
     # ---------------------------------------------------------------------------------- rows
 
-    def blocks(self) -> Iterator[RawBlock]:
+    def blocks(self, seed: int | None = None) -> Iterator[RawBlock]:
         """The rows, one partition at a time, transformed; blocks without rows are left out.
+
+        Parameters
+        ----------
+        seed : int, optional
+            Partitions come in the random order that belongs to it; as they are if None.
 
         Raises
         ------
         StoreError, CorruptError
             If a stored partition is missing or damaged.
         """
-        for block in self._raw_blocks():
+        for block in self._raw_blocks(seed):
             for transform in self._transforms:
                 block = transform.apply(block)
             yield block
 
-    def _raw_blocks(self) -> Iterator[RawBlock]:
-        for partition, n in enumerate(self._selection.counts()):
-            if n:
+    def _raw_blocks(self, seed: int | None = None) -> Iterator[RawBlock]:
+        counts = self._selection.counts()
+        order = range(len(counts)) if seed is None else seeded_order(len(counts), seed).tolist()
+        for partition in order:
+            if counts[partition]:
                 block = self._source.read(partition)
                 rows = self._selection.rows_of(partition)
                 yield block if rows is None else take_raw(block, rows)

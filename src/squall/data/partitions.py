@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import threading
 from typing import Any, Literal
 
 import msgspec
@@ -44,6 +45,7 @@ _FIX = "remove the data set's folder and read the source again"
 
 Array = npt.NDArray[Any]
 Arrays = dict[str, Array]
+Shapes = dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
 
 
 class Layout(msgspec.Struct, frozen=True):
@@ -73,38 +75,73 @@ def write_partition(store: ObjectStore, key: str, block: RawBlock | Block) -> Pa
     StoreError
         If the store refuses.
     """
-    data = encode(block)
+    return put_partition(store, key, encode(block), block.n_rows, _stored_values(block))
+
+
+def put_partition(store: ObjectStore, key: str, data: memoryview, rows: int, nnz: int) -> PartitionInfo:
+    """Store a partition that has been encoded already."""
     store.put(key, data)
-    return PartitionInfo(key, block.n_rows, _stored_values(block), len(data), checksum(data))
+    return PartitionInfo(key, rows, nnz, len(data), checksum(data))
 
 
 def encode(block: RawBlock | Block) -> memoryview:
-    """The safetensors object that holds ``block``; the same bytes for the same block.
-
-    Written here rather than by the safetensors library, which copies everything twice more;
-    what is written is for that library, or any other, to read.
-    """
+    """The safetensors object that holds ``block``; the same bytes for the same block."""
     if isinstance(block, RawBlock):
         layout, arrays = _raw_arrays(block)
     else:
         layout, arrays = _training_arrays(block)
+    data, places = allocate(layout, {name: (array.dtype, array.shape) for name, array in arrays.items()})
+    for name, array in arrays.items():
+        places[name][...] = array
+    return data
+
+
+def allocate(layout: Layout, arrays: Shapes, scratch: Scratch | None = None) -> tuple[memoryview, Arrays]:
+    """A safetensors object with its header, and views of where its arrays go.
+
+    Made here rather than by the safetensors library, which copies everything twice more; the
+    result is for that library, or any other, to read.
+
+    Parameters
+    ----------
+    layout : Layout
+        What the arrays mean.
+    arrays : dict of name to (dtype, shape)
+        What there is to hold.
+    scratch : Scratch, optional
+        Memory to use, whose last object is overwritten; new memory if None.
+    """
     # As the library does: the widest types first, so that every array is aligned.
-    names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
+    names = sorted(arrays, key=lambda name: (-arrays[name][0].itemsize, name))
     entries: dict[str, Any] = {"__metadata__": {"squall": msgspec.json.encode(layout).decode()}}
-    ends = np.cumsum([arrays[name].nbytes for name in names]).tolist()
+    ends = np.cumsum([arrays[name][0].itemsize * math.prod(arrays[name][1]) for name in names]).tolist()
     for name, start, stop in zip(names, [0, *ends], ends, strict=False):
-        array = arrays[name]
-        entries[name] = _Tensor(_TAGS[array.dtype.str], list(array.shape), (start, stop))
+        dtype, shape = arrays[name]
+        entries[name] = _Tensor(_TAGS[dtype.str], list(shape), (start, stop))
     header = msgspec.json.encode(entries)
     header += b" " * (-len(header) % 8)
     body = 8 + len(header)
-    out = np.empty(body + (ends[-1] if ends else 0), dtype=np.uint8)
+    size = body + (ends[-1] if ends else 0)
+    out = np.empty(size, dtype=np.uint8) if scratch is None else scratch.take(size)
     out[:body] = np.frombuffer(len(header).to_bytes(8, "little") + header, dtype=np.uint8)
+    places = {}
     for name in names:
-        array, (start, stop) = arrays[name], entries[name].data_offsets
-        if array.size:
-            out[body + start : body + stop].view(array.dtype).reshape(array.shape)[...] = array
-    return out.data
+        (dtype, shape), (start, stop) = arrays[name], entries[name].data_offsets
+        places[name] = out[body + start : body + stop].view(dtype).reshape(shape)
+    return out.data, places
+
+
+class Scratch(threading.local):
+    """Each thread's own memory, used again and again: the system takes its time to give new."""
+
+    def __init__(self) -> None:
+        self._memory = np.empty(0, dtype=np.uint8)
+
+    def take(self, size: int) -> npt.NDArray[np.uint8]:
+        """``size`` bytes of any content."""
+        if len(self._memory) < size:
+            self._memory = np.empty(size + size // 8, dtype=np.uint8)
+        return self._memory[:size]
 
 
 def _raw_arrays(block: RawBlock) -> tuple[Layout, Arrays]:

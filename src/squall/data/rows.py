@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from squall._kernels import csr_take
-from squall.errors import DataError
 from squall.records import (
     Block,
     CategoricalColumn,
@@ -109,46 +107,6 @@ def slice_training(block: Block, start: int, stop: int) -> Block:
     return CsrBlock(indptr, block.indices[cells], values, labels, weights, block.n_features)
 
 
-def take_training(block: Block, rows: Rows) -> Block:
-    """The given rows, in that order (copied)."""
-    labels = block.labels[rows]
-    weights = None if block.weights is None else block.weights[rows]
-    if isinstance(block, DenseBlock):
-        return DenseBlock(block.features[rows], labels, weights)
-    taken = csr_take(block.indptr, block.indices, block.values, rows.astype(np.int64, copy=False))
-    return CsrBlock(*taken, labels, weights, block.n_features)
-
-
-def join_training(blocks: list[Block]) -> Block:
-    """All rows of one or more blocks of one kind and width, as one block.
-
-    Raises
-    ------
-    DataError
-        If their kinds or widths differ.
-    """
-    first = blocks[0]
-    if len(blocks) == 1:
-        return first
-    for block in blocks:
-        if type(block) is not type(first) or block.n_features != first.n_features:
-            raise DataError(
-                f"blocks of one data set differ: {type(first).__name__} of {first.n_features} columns, "
-                f"{type(block).__name__} of {block.n_features}",
-                fix="give every block the same transforms, fitted once",
-            )
-    labels = np.concatenate([b.labels for b in blocks])
-    weights = _join_optional([b.weights for b in blocks], [b.n_rows for b in blocks])
-    if isinstance(first, DenseBlock):
-        dense = [b.features for b in blocks if isinstance(b, DenseBlock)]
-        return DenseBlock(np.concatenate(dense), labels, weights)
-    sparse = [b for b in blocks if isinstance(b, CsrBlock)]
-    lengths = np.concatenate([np.diff(b.indptr) for b in sparse])
-    indices = np.concatenate([b.indices for b in sparse])
-    values = _join_optional([b.values for b in sparse], [len(b.indices) for b in sparse])
-    return CsrBlock(_indptr(lengths), indices, values, labels, weights, first.n_features)
-
-
 def training_row_bytes(block: Block) -> Int64:
     """Stored bytes of each row: (n_rows,)."""
     fixed = 4 + (0 if block.weights is None else 4)
@@ -158,12 +116,13 @@ def training_row_bytes(block: Block) -> Int64:
     return np.diff(block.indptr) * cell + (fixed + 8)
 
 
-def _join_optional(parts: list[Float32 | None], sizes: list[int]) -> Float32 | None:
-    """Concatenated, where None stands for ones; None if all are."""
-    if all(part is None for part in parts):
+def join_weights(blocks: list[Block]) -> Float32 | None:
+    """Sample weights of all rows; None if no block has any."""
+    if all(block.weights is None for block in blocks):
         return None
-    ones = (np.ones(n, np.float32) if p is None else p for p, n in zip(parts, sizes, strict=True))
-    return np.concatenate(list(ones))
+    return np.concatenate(
+        [np.ones(b.n_rows, dtype=np.float32) if b.weights is None else b.weights for b in blocks]
+    )
 
 
 # -------------------------------------------------------------------------------- CSR rows

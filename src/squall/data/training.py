@@ -1,8 +1,8 @@
 """Training partitions: shuffled float32 rows, cut into objects of about one size.
 
-Rows pass through a window in memory.  When it is full, half of its rows, drawn at random,
-leave as partitions and the other half waits to be mixed with what follows; so a file sorted
-by label becomes partitions of mixed rows, in bounded memory.
+Rows pass through a window in memory; when it is full, they leave it as partitions, in random
+order.  A data set hands its own partitions over in random order too, so a file sorted by label
+becomes partitions of mixed rows, in bounded memory.
 """
 
 from __future__ import annotations
@@ -10,20 +10,31 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
 
+from squall._kernels import csr_gather
 from squall.data.objects import ObjectStore
-from squall.data.partitions import FORMAT_VERSION, SUFFIX, write_partition
-from squall.data.rows import join_training, take_training, training_row_bytes
+from squall.data.partitions import (
+    FORMAT_VERSION,
+    SUFFIX,
+    Layout,
+    Scratch,
+    Shapes,
+    allocate,
+    put_partition,
+)
+from squall.data.rows import join_weights, training_row_bytes
 from squall.data.seeds import seeded_order
 from squall.errors import CorruptError, DataError, StoreError
-from squall.records import Block, DenseBlock, Int32, PartitionInfo, TrainingManifest
+from squall.records import Block, CsrBlock, DenseBlock, Float32, Int32, PartitionInfo, TrainingManifest
 
 _THREADS = 2  # gathering, checksums and writing leave the interpreter to others
 _IN_FLIGHT = 4  # partitions
+_FLOAT = np.dtype(np.float32)
+_NO_ROWS = np.empty(0, dtype=np.int64)
 
 
 def manifest_key(prefix: str) -> str:
@@ -42,8 +53,8 @@ def write_training(
     """Write blocks as shuffled training partitions, and their manifest last.
 
     The result depends on the blocks, the seed and the two sizes only.  Partitions are gathered
-    and written by threads.  Memory: about three times ``window_bytes``, and the partitions in
-    flight.
+    and written by threads.  Memory: two windows at most (blocks that are views of the caller's
+    arrays take none), and a partition for each thread.
 
     Parameters
     ----------
@@ -101,6 +112,58 @@ def load_training(store: ObjectStore, key: str) -> TrainingManifest:
     return manifest
 
 
+class _Form(NamedTuple):
+    """What all blocks of one data set have in common."""
+
+    kind: Literal["csr", "dense"]
+    n_features: int
+
+    @staticmethod
+    def of(block: Block) -> _Form:
+        return _Form("dense" if isinstance(block, DenseBlock) else "csr", block.n_features)
+
+
+class _Window:
+    """Blocks in memory, whose rows are numbered through."""
+
+    def __init__(self, form: _Form, blocks: list[Block]) -> None:
+        self._form = form
+        self.labels = np.concatenate([b.labels for b in blocks])
+        self.row_bytes = np.concatenate([training_row_bytes(b) for b in blocks])
+        self._weights = join_weights(blocks)
+        # Only small arrays are joined; the cells stay where they are until they are gathered.
+        self._sparse = [b for b in blocks if isinstance(b, CsrBlock)]
+        self._has_values = any(b.values is not None and not np.all(b.values == 1) for b in self._sparse)
+        self._lengths = np.concatenate([np.diff(b.indptr) for b in self._sparse] or [_NO_ROWS])
+        self._dense = _joined([b.features for b in blocks if isinstance(b, DenseBlock)])
+
+    def encode(self, rows: Int32, scratch: Scratch) -> tuple[memoryview, int]:
+        """(the partition of these rows, its number of stored values)."""
+        n, width = len(rows), self._form.n_features
+        nnz = int(self._lengths[rows].sum()) if self._dense is None else n * width
+        arrays: Shapes = {"labels": (_FLOAT, (n,))}
+        if self._weights is not None:
+            arrays["weights"] = (_FLOAT, (n,))
+        if self._dense is not None:
+            arrays["features"] = (_FLOAT, (n, width))
+        else:
+            arrays |= {"indptr": (np.dtype(np.int64), (n + 1,)), "indices": (np.dtype(np.int32), (nnz,))}
+            if self._has_values:
+                arrays["values"] = (_FLOAT, (nnz,))
+        data, places = allocate(Layout(self._form.kind, n, n_features=width), arrays, scratch)
+        # In "raise" mode NumPy would go through memory of its own.
+        np.take(self.labels, rows, out=places["labels"], mode="clip")
+        if self._weights is not None:
+            np.take(self._weights, rows, out=places["weights"], mode="clip")
+        if self._dense is not None:
+            np.take(self._dense, rows, axis=0, out=places["features"], mode="clip")
+        else:
+            cells = [(b.indptr, b.indices, b.values) for b in self._sparse]
+            target = places["indptr"], places["indices"], places.get("values")
+            csr_gather(cells, rows.astype(np.int64), *target)
+        return data, nnz
+
+
 class _Writer:
     """The window, and the partitions written so far."""
 
@@ -114,56 +177,55 @@ class _Writer:
         threads: ThreadPoolExecutor,
     ) -> None:
         self._store, self._prefix, self._seed = store, prefix, seed
-        self._target, self._window = target_bytes, max(window_bytes, target_bytes)
+        self._target, self._window_bytes = target_bytes, max(window_bytes, target_bytes)
         self._waiting: list[Block] = []
         self._waiting_bytes = 0
         self._turns = 0
-        self._threads = threads
+        self._threads, self._scratch = threads, Scratch()
         self._writing: deque[Future[PartitionInfo]] = deque()
         self._written: list[PartitionInfo] = []
+        self._form: _Form | None = None
 
     def add(self, block: Block) -> None:
-        if block.n_rows or not self._waiting:
+        form = _Form.of(block)
+        if self._form not in (None, form):
+            raise DataError(
+                f"blocks of one data set differ: {self._form} and {form}",
+                fix="give every block the same transforms, fitted once",
+            )
+        self._form = form
+        if block.n_rows:
             self._waiting.append(block)
             self._waiting_bytes += int(training_row_bytes(block).sum())
-        if self._waiting_bytes >= self._window:
-            window, order = self._shuffled()
-            half = len(order) // 2
-            self._write(window, order[:half])
-            # Kept in the order of arrival: reading memory forwards is faster, and they are drawn again.
-            rest = take_training(window, np.sort(order[half:]))
-            self._waiting = [rest]
-            self._waiting_bytes = int(training_row_bytes(rest).sum())
+        if self._waiting_bytes >= self._window_bytes:
+            self._flush(form)
 
     def finish(self) -> TrainingManifest:
-        if not self._waiting:
+        if self._form is None:
             raise DataError(
                 "there are no rows to train on", fix="check the data set, or the split, given to fit"
             )
-        window, order = self._shuffled()
-        self._write(window, order)
+        if self._waiting:
+            self._flush(self._form)
         self._await(0)
         rows = sum(p.rows for p in self._written)
-        kind: Literal["csr", "dense"] = "dense" if isinstance(window, DenseBlock) else "csr"
-        return TrainingManifest(rows, window.n_features, kind, self._written, FORMAT_VERSION)
+        return TrainingManifest(rows, self._form.n_features, self._form.kind, self._written, FORMAT_VERSION)
 
-    def _shuffled(self) -> tuple[Block, Int32]:
-        window = join_training(self._waiting)
+    def _flush(self, form: _Form) -> None:
+        """Cut the window's rows into partitions of one size, none above the target unless one row is."""
+        window = _Window(form, self._waiting)
+        self._waiting, self._waiting_bytes = [], 0
         self._turns += 1
-        return window, seeded_order(window.n_rows, self._seed, self._turns)
-
-    def _write(self, window: Block, order: Int32) -> None:
-        """Cut ``order`` into partitions of one size, none above the target unless one row is."""
-        ends = np.cumsum(training_row_bytes(window)[order])
-        if not len(ends):
-            return
+        order = seeded_order(len(window.labels), self._seed, self._turns)
+        ends = np.cumsum(window.row_bytes[order])
         n = -(-int(ends[-1]) // self._target)
         cuts = np.searchsorted(ends, np.arange(1, n) * (ends[-1] / n))
         for rows in np.split(order, np.unique(cuts)):
             if len(rows):
                 number = len(self._written) + len(self._writing)
                 key = f"{self._prefix}/part-{number:05d}{SUFFIX}"
-                self._writing.append(self._threads.submit(_gather_and_write, self._store, key, window, rows))
+                task = self._threads.submit(_gather_and_write, self._store, key, window, rows, self._scratch)
+                self._writing.append(task)
                 self._await(_IN_FLIGHT)
 
     def _await(self, most: int) -> None:
@@ -172,5 +234,12 @@ class _Writer:
             self._written.append(self._writing.popleft().result())
 
 
-def _gather_and_write(store: ObjectStore, key: str, window: Block, rows: Int32) -> PartitionInfo:
-    return write_partition(store, key, take_training(window, rows))
+def _gather_and_write(
+    store: ObjectStore, key: str, window: _Window, rows: Int32, scratch: Scratch
+) -> PartitionInfo:
+    data, nnz = window.encode(rows, scratch)
+    return put_partition(store, key, data, len(rows), nnz)
+
+
+def _joined(parts: list[Float32]) -> Float32 | None:
+    return np.concatenate(parts) if len(parts) > 1 else next(iter(parts), None)

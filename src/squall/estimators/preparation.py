@@ -76,7 +76,7 @@ class Preparation:
         self.columns = list(data.columns)
         layout = FeatureLayout.of(self.columns)
         training = f"{prefix}/train"
-        rows = _encoded(data.blocks(), layout, self.classes, check)
+        rows = _encoded(data.blocks(self._seed), layout, self.classes, check)
         manifest = write_training(rows, objects, training, self._seed)
         self._objects, self._model = objects, recipe.model(layout.n_features)
         sample = read_training(objects, manifest.partitions[0])

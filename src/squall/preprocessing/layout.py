@@ -110,8 +110,9 @@ class FeatureLayout(msgspec.Struct, frozen=True):
         parts, offset = [], 0
         for sparse, group in itertools.groupby(columns, lambda c: isinstance(c, SparseColumn)):
             for part in map(_stored, group) if sparse else [_nonzero(_dense(list(group)))]:
-                indices = (part.indices + np.int32(offset)).astype(np.int32, copy=False)
-                parts.append(part._replace(indices=indices))
+                if offset:
+                    part = part._replace(indices=part.indices + np.int32(offset))
+                parts.append(part)
                 offset += part.width
         return parts
 
