@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import squall
-from squall.estimators.auto import SAMPLE_ROWS, choose_batch_size, choose_learning_rate
+from squall.estimators.auto import SAMPLE_ROWS, choose_batch_size, choose_learning_rate, climb
 from squall.models.logistic import LogisticModel
 from squall.records import Block, CsrBlock, DenseBlock, OptimizerSpec
 from squall.testing.clicks import FIELDS, N_FEATURES, ClickSource
@@ -85,3 +85,32 @@ def test_features_of_very_different_sizes_are_warned_of() -> None:
     X = np.column_stack([draw.normal(5000, 1000, 500), draw.random(500)])
     with pytest.warns(UserWarning, match="MinMaxScaler"):
         squall.LogisticRegression(epochs=1).fit(X, X[:, 1] > 0.5)
+
+
+INF = float("inf")
+
+
+@pytest.mark.parametrize(
+    ("losses", "chosen", "most"),
+    [
+        ((7, 6, 5, 4, 3, 2, 1), 6, 4),
+        ((1, 2, 3, 4, 5, 6, 7), 0, 5),
+        ((5, 4, 3, 2, 3, 4, 5), 3, 3),
+        ((5, 4, 3, 2, 2.005, 4, 5), 4, 4),  # as good as the best, and larger
+        ((5, 4, 3, 2, 1.99, 2.02, 5), 4, 4),
+        ((2, 3, 4, INF, INF, INF, INF), 0, 5),
+        ((INF, INF, INF, INF, INF, INF, INF), 0, 5),
+        ((9, 8, 7, 6, 5, INF, INF), 4, 3),
+    ],
+)
+def test_the_search_climbs_to_the_largest_good_rate(
+    losses: tuple[float, ...], chosen: int, most: int
+) -> None:
+    asked = []
+
+    def loss(rate: float) -> float:
+        asked.append(rate)
+        return losses[int(rate)]
+
+    assert climb(range(7), loss) == chosen
+    assert len(asked) == len(set(asked)) <= most

@@ -5,16 +5,18 @@ the data would make less than 64 steps.
 
 The learning rate is tried out.  No formula in the size of the rows fits all data: rare features
 want a small rate, lest they be learned by heart, and frequent ones a large one.  So a sample of
-the training rows (they are shuffled by then) is trained on at seven rates half a decade apart,
-each for as many epochs as the job will run but five at the most, and the loss on a fifth of the
-sample that was kept back decides.  The job's data is larger than the sample, and more rows allow
-a larger rate: of rates whose losses differ by less than half a percent, the largest wins.
+the training rows (they are shuffled by then) is trained on at rates half a decade apart, each
+for as many epochs as the job will run but five at the most, and the loss on a fifth of the
+sample that was kept back decides.  The search starts at the middle one of seven rates and goes
+up, or else down, as long as the loss falls.  The job's data is larger than the sample, and more
+rows allow a larger rate: of rates whose losses differ by less than half a percent, the largest
+wins.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
@@ -60,14 +62,37 @@ def choose_learning_rate(
         return rates[len(rates) // 2]
     cut = n - n // 5
     train, test = slice_training(sample, 0, cut), slice_training(sample, cut, n)
-    losses = []
-    for rate in rates:
+
+    def loss(rate: float) -> float:
         tried = msgspec.structs.replace(optimizer, learning_rate=rate)
-        losses.append(_trial(model, train, test, tried, batch_size, min(epochs, _EPOCHS), seed))
-    best = min(losses)
-    if not math.isfinite(best):
+        return _trial(model, train, test, tried, batch_size, min(epochs, _EPOCHS), seed)
+
+    return climb(rates, loss)
+
+
+def climb(rates: Sequence[float], loss: Callable[[float], float]) -> float:
+    """The largest of the rates (which rise) whose loss is within half a percent of the least.
+
+    Losses are taken to fall and then rise along the rates, so few of them are asked for: from
+    the middle upwards until one is worse than that, and downwards if the first step up was.
+    """
+    losses: dict[int, float] = {}
+
+    def at(i: int) -> float:
+        if i not in losses:
+            losses[i] = loss(rates[i])
+        return losses[i]
+
+    best = middle = len(rates) // 2
+    while best + 1 < len(rates) and math.isfinite(at(best)) and at(best + 1) <= at(best) * _CLOSE:
+        best += 1
+    if best == middle:
+        while best > 0 and not at(best) <= at(best - 1):
+            best -= 1
+    least = min(losses.values(), default=math.inf)
+    if not math.isfinite(least):
         return rates[0]
-    return max(rate for rate, loss in zip(rates, losses, strict=True) if loss <= best * _CLOSE)
+    return max(rates[i] for i, value in losses.items() if value <= least * _CLOSE)
 
 
 def _candidates(sample: Block, optimizer: OptimizerSpec) -> list[float]:
