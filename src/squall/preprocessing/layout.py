@@ -17,6 +17,7 @@ from squall.records import (
     DenseBlock,
     DenseColumn,
     Float32,
+    Float64,
     Int32,
     Int64,
     NumericColumn,
@@ -85,14 +86,15 @@ class FeatureLayout(msgspec.Struct, frozen=True):
         Raises
         ------
         DataError
-            If a value is missing, infinite or beyond float32, naming the column.
+            If a value is missing, infinite or beyond float32, naming the column; or if a weight is
+            beyond float32.
         """
         labels = (
             np.zeros(block.n_rows, dtype=np.float32)
             if block.labels is None
             else block.labels.astype(np.float32)
         )
-        weights = None if block.weights is None else block.weights.astype(np.float32)
+        weights = None if block.weights is None else _finite_weights(block.weights)
         columns = [self._column(block, spec) for spec in self.columns]
         if not self.sparse:
             return DenseBlock(_dense(columns), labels, weights)
@@ -114,6 +116,18 @@ class FeatureLayout(msgspec.Struct, frozen=True):
                 parts.append(part._replace(indices=indices))
                 offset += part.width
         return parts
+
+
+def _finite_weights(weights: Float64) -> Float32:
+    with np.errstate(over="ignore"):
+        narrow = weights.astype(np.float32)
+    if not np.isfinite(narrow).all():
+        raise DataError(
+            f"the weight {weights.max():g} is beyond float32, whose largest number is 3.4e38",
+            where="sample_weight",
+            fix="give weights around 1",
+        )
+    return narrow
 
 
 def _check_finite(spec: ColumnSpec, column: Column, n_rows: int) -> None:
