@@ -26,6 +26,8 @@ from squall.records import (
 )
 
 _MAX_FEATURES = 2**31 - 1
+_MAX_WEIGHT = 1e16
+"""Optimisers add up squares of gradients, and those of rows of this weight still have room in float32."""
 
 
 class _Part(NamedTuple):
@@ -87,14 +89,14 @@ class FeatureLayout(msgspec.Struct, frozen=True):
         ------
         DataError
             If a value is missing, infinite or beyond float32, naming the column; or if a weight is
-            beyond float32.
+            beyond 1e16.
         """
         labels = (
             np.zeros(block.n_rows, dtype=np.float32)
             if block.labels is None
             else block.labels.astype(np.float32)
         )
-        weights = None if block.weights is None else _finite_weights(block.weights)
+        weights = None if block.weights is None else _narrow_weights(block.weights)
         columns = [self._column(block, spec) for spec in self.columns]
         if not self.sparse:
             return DenseBlock(_dense(columns), labels, weights)
@@ -118,16 +120,14 @@ class FeatureLayout(msgspec.Struct, frozen=True):
         return parts
 
 
-def _finite_weights(weights: Float64) -> Float32:
-    with np.errstate(over="ignore"):
-        narrow = weights.astype(np.float32)
-    if not np.isfinite(narrow).all():
+def _narrow_weights(weights: Float64) -> Float32:
+    if (weights > _MAX_WEIGHT).any():
         raise DataError(
-            f"the weight {weights.max():g} is beyond float32, whose largest number is 3.4e38",
+            f"the weight {weights.max():g} is beyond {_MAX_WEIGHT:g}, where gradients leave float32",
             where="sample_weight",
             fix="give weights around 1",
         )
-    return narrow
+    return weights.astype(np.float32)
 
 
 def _check_finite(spec: ColumnSpec, column: Column, n_rows: int) -> None:
