@@ -200,7 +200,7 @@ def test_rows_of_weight_zero_are_ignored(kind):
     ("weights", "says"),
     [
         (np.zeros(300), "weights of all training rows are zero"),
-        (np.full(300, 1e-46), r"are zero \(in float32\)(?s:.)*fix: give at least one row"),
+        (np.full(300, 1e-9), r"are zero, or so small(?s:.)*fix: give weights around 1"),
         (np.full(300, 1e39), r"the weight 1e\+39 is beyond 1e\+16(?s:.)*fix: give weights around 1"),
         (np.where(y == 1, 1.0, 1.1e16), r"the weight 1.1e\+16 is beyond 1e\+16"),
     ],
@@ -210,7 +210,7 @@ def test_weights_that_nothing_can_be_learned_with(weights, says):
         LogisticRegression().fit(X, y, sample_weight=weights)
 
 
-@pytest.mark.parametrize("scale", [1e16, 1e-16])
+@pytest.mark.parametrize("scale", [1e16, 2e-8])
 def test_one_scale_of_all_weights_hardly_matters_to_adagrad(model, scale):
     other = LogisticRegression().fit(X, y, sample_weight=np.full(300, scale))
     assert other.score(X, y) == pytest.approx(model.score(X, y), abs=0.02)

@@ -215,6 +215,9 @@ def _relabelled(blocks: Iterator[RawBlock], codes: Int64) -> Iterator[RawBlock]:
         yield RawBlock(block.n_rows, block.columns, labels, block.weights)
 
 
+_LEAST_WEIGHT = 1e-8
+
+
 def _encoded(
     blocks: Iterator[RawBlock],
     layout: FeatureLayout,
@@ -229,13 +232,13 @@ def _encoded(
         block = layout.encode(raw)
         if classes is not None and len(seen) < len(classes) and raw.labels is not None:
             seen.update(np.unique(raw.labels).tolist())
-        weighty = weighty or block.weights is None or bool(block.weights.any())
+        weighty = weighty or block.weights is None or bool((block.weights > _LEAST_WEIGHT).any())
         yield block
     if not weighty:
         raise DataError(
-            "the weights of all training rows are zero (in float32), so there is nothing to learn from",
+            "the weights of all training rows are zero, or so small that optimisers would see no gradients",
             where="sample_weight",
-            fix="give at least one row a weight above 0",
+            fix="give weights around 1",
         )
     if classes is not None and len(seen) == 1:
         raise DataError(
