@@ -2,7 +2,8 @@
 
 Synthetic clicks (39 entries a row, 2**20 slots, heavy tails, a planted model whose loss is the
 lowest possible), the same rows in memory for everyone, held-out rows measured afterwards with
-the same formula.  Peak memory is that of a fresh process for each contender.
+the same formula.  Peak memory is that of a fresh process for each contender.  Then what a fit of
+little data takes, where starting and looking for a learning rate is all there is.
 
     python benchmarks/logistic.py --rows 1000000
     pip install vowpalwabbit        # to have it in the table, too
@@ -154,6 +155,31 @@ def contend(name: str, folder: Path, rows: int) -> dict[str, Any]:
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
+def small_fits(repeat: int = 20) -> None:
+    """``fit`` of 1,000 x 20 numbers with all defaults, once warm."""
+    from sklearn.linear_model import SGDClassifier
+
+    import squall
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1000, 20))
+    y = X @ rng.normal(size=20) + rng.logistic(size=1000) > 0
+    print("\n| fit of 1,000 x 20 with all defaults, warm | median | slowest |")
+    print("|---|---|---|")
+    for name, model in (
+        ("Squall", squall.LogisticRegression()),
+        ("scikit-learn SGDClassifier", SGDClassifier(loss="log_loss")),
+    ):
+        model.fit(X, y)
+        times = []
+        for _ in range(repeat):
+            began = time.perf_counter()
+            model.fit(X, y)
+            times.append(1e3 * (time.perf_counter() - began))
+        print(f"| {name} | {np.median(times):.1f} ms | {max(times):.1f} ms |")
+    squall.shutdown()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=1_000_000)
@@ -178,6 +204,7 @@ def main() -> None:
             for name in names:
                 runs[name].append(contend(name, folder, options.rows))
     table(runs, options.rows)
+    small_fits()
 
 
 def table(runs: dict[str, list[dict[str, Any]]], rows: int) -> None:

@@ -45,6 +45,10 @@ class DataError(SquallError, ValueError):
     """The input data cannot be used as it is."""
 
 
+class DataTypeError(DataError, TypeError):
+    """A value is of a type that no data is of, such as a dict in a column of numbers."""
+
+
 class CorruptError(DataError):
     """A stored object is damaged, truncated or of an unknown format version."""
 

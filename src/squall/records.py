@@ -16,6 +16,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from squall.units import format_money
+
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
 Int32 = npt.NDArray[np.int32]
@@ -468,7 +470,7 @@ class AttemptRecord(msgspec.Struct, frozen=True):
 
 
 class Bill(msgspec.Struct, frozen=True):
-    """What a run costs (or would cost) in US dollars, by item."""
+    """What a run costs (or would cost) in US dollars, by item; shown as a table."""
 
     compute_usd: float
     requests_usd: float
@@ -482,6 +484,22 @@ class Bill(msgspec.Struct, frozen=True):
     def total_usd(self) -> float:
         """The sum of all items."""
         return self.compute_usd + self.requests_usd + self.store_usd + self.objects_usd
+
+    def items(self) -> dict[str, float]:
+        """US dollars by what they are for."""
+        return {
+            f"functions ({self.gb_seconds:.2f} GB-s)": self.compute_usd,
+            f"requests ({self.invocations} invocations)": self.requests_usd,
+            "parameter store": self.store_usd,
+            "object store requests": self.objects_usd,
+        }
+
+    def __repr__(self) -> str:
+        costs = {**self.items(), "total": self.total_usd}
+        shown = {name: format_money(usd) for name, usd in costs.items()}
+        left, right = max(map(len, shown)), max(map(len, shown.values()))
+        lines = [f"{name.ljust(left)}  {money.rjust(right)}" for name, money in shown.items()]
+        return "\n".join([*lines, f"at {self.price_list}"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import pytest
 from scipy import sparse
 
 from squall.data.arrays import from_arrays
-from squall.errors import DataError
+from squall.errors import DataError, DataTypeError
 
 
 def kinds(data):
@@ -96,7 +96,7 @@ def test_tables_of_objects():
     assert data.to_arrays()[0][:, 1].tolist() == ["a", None, "b"]
     assert kinds(from_arrays(np.array([[1.5, 2]], dtype=object))) == {"x": ("dense", 2)}
     assert kinds(from_arrays([["a", "b"]])) == {"0": ("categorical", 1), "1": ("categorical", 1)}
-    with pytest.raises(DataError, match=r"X, column '0': row 1 holds \{\} of type dict"):
+    with pytest.raises(DataTypeError, match=r"X, column '0': row 1 holds \{\} of type dict, .*a string"):
         from_arrays(np.array([["a"], [{}]], dtype=object))
 
 

@@ -134,15 +134,17 @@ def test_jobs_at_the_same_time_keep_apart():
 
 
 def test_an_error_comes_to_whoever_waits():
-    job = squall.submit(LogisticRegression(), (X, np.zeros(300)))
+    job = squall.submit(LogisticRegression(), (X * np.nan, y))
     for _ in range(2):
-        with pytest.raises(DataError, match="two classes"):
+        with pytest.raises(DataError, match="missing value"):
             job.wait(20)
 
 
-def test_wrong_settings_are_told_at_once():
+def test_wrong_settings_and_labels_are_told_at_once():
     with pytest.raises(SettingError, match="epochs=0"):
         squall.submit(LogisticRegression(epochs=0), (X, y))
+    with pytest.raises(DataError, match="two classes"):
+        squall.submit(LogisticRegression(), (X, np.zeros(300)))
 
 
 @pytest.mark.parametrize("model", [LogisticRegression, MinMaxScaler(), None])

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import DataConversionWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression as Reference
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV
@@ -66,9 +66,8 @@ def test_a_dataset_gives_the_same_model(model):
         y.astype(bool),
         y.astype(float),
         pd.Categorical(np.array(["no", "yes"])[y]),
-        y[:, None],
     ],
-    ids=["text", "objects", "list", "-1 and 1", "1 and 2", "bool", "float", "category", "column"],
+    ids=["text", "objects", "list", "-1 and 1", "1 and 2", "bool", "float", "category"],
 )
 def test_labels_of_every_sort(labels, model):
     other = LogisticRegression().fit(X, labels)
@@ -197,9 +196,36 @@ def test_rows_of_weight_zero_are_ignored(kind):
     assert model.history_[-1].loss < np.log(2)
 
 
-def test_rows_of_weight_zero_only_leave_the_model_at_zero():
-    model = LogisticRegression().fit(X, y, sample_weight=np.zeros(300))
-    assert not np.any(model.coef_)
+@pytest.mark.parametrize(
+    ("weights", "says"),
+    [
+        (np.zeros(300), "weights of all training rows are zero"),
+        (np.full(300, 1e-9), r"are zero, or so small(?s:.)*fix: give weights around 1"),
+        (np.full(300, 1e39), r"the weight 1e\+39 is beyond 1e\+16(?s:.)*fix: give weights around 1"),
+        (np.where(y == 1, 1.0, 1.1e16), r"the weight 1.1e\+16 is beyond 1e\+16"),
+    ],
+)
+def test_weights_that_nothing_can_be_learned_with(weights, says):
+    with pytest.raises(DataError, match=says):
+        LogisticRegression().fit(X, y, sample_weight=weights)
+
+
+@pytest.mark.parametrize("scale", [1e16, 2e-8])
+def test_one_scale_of_all_weights_hardly_matters_to_adagrad(model, scale):
+    other = LogisticRegression().fit(X, y, sample_weight=np.full(300, scale))
+    assert other.score(X, y) == pytest.approx(model.score(X, y), abs=0.02)
+
+
+def test_weights_of_zero_measure_nothing(model):
+    with pytest.raises(DataError, match="sample_weight: the weights of all rows are zero"):
+        model.score(X, y, sample_weight=np.zeros(300))
+
+
+def test_a_column_vector_of_labels_is_flattened_with_scikit_learns_warning(model):
+    with pytest.warns(DataConversionWarning, match=r"A column-vector y was passed") as caught:
+        other = LogisticRegression().fit(X, y[:, None])
+    assert caught[0].filename == __file__
+    np.testing.assert_array_equal(other.coef_, model.coef_)
 
 
 # ------------------------------------------------------------------------------- scikit-learn's
@@ -283,7 +309,7 @@ def test_held_out_labels_need_not_all_occur():
     [
         ((X, y + 1), DataError, r"validation: .*labels that the training data has not: \[2\]"),
         ((X, y.astype(str)), DataError, r"labels that the training data has not: \['0', '1'\]"),
-        ((X[:, :2], y), DataError, "2 features, but the model was fitted on 3"),
+        ((X[:, :2], y), DataError, "X has 2 features, but the model is expecting 3"),
         ((X, None), DataError, "validation: held-out rows need labels"),
         ((X[:0], y[:0]), DataError, "at least one row"),
         ((X, y[:-1]), DataError, "inconsistent numbers of samples"),
@@ -409,15 +435,17 @@ def with_value(value):
         (X, np.zeros(300), "labels of two classes, and there is 1 class: 0.0"),
         (X, np.arange(300) % 3, "labels of two classes, and there are 3: 0, 1, 2"),
         (X, np.arange(300), "there are 300: 0, 1, 2, 3, 4 …"),
-        (X, None, "no labels(?s:.)*pass y to fit"),
+        (X, np.linspace(0, 1, 300), "Unknown label type: continuous. .* there are 300: 0.0, 0.003"),
+        (X, None, r"requires y to be passed(?s:.)*pass the labels: fit\(X, y\)"),
+        (squall.from_arrays(X), None, "no labels(?s:.)*pass y to fit"),
         (X, y[:-1], "X has 300 rows and y has 299"),
         (X, np.where(y == 0, np.nan, 1.0), "label of row .* is nan"),
         (with_value(np.nan), y, "feature 1: .*1 missing value"),
         (with_value(np.inf), y, "feature 1: .*the value inf"),
         (with_value(1e39), y, r"feature 1: .*the value 1e\+39"),
         (sparse.csr_array(with_value(np.nan)), y, "feature 1: .*1 missing value"),
-        (X[:0], y[:0], "no rows to train on"),
-        (X[:, :0], y, "0 features"),
+        (X[:0], y[:0], "no rows to fit on"),
+        (X[:, :0], y, r"X: 0 feature\(s\) \(shape=\(300, 0\)\)"),
         (X[0], y, "Expected 2D array, got 1D array"),
         (pd.DataFrame({"a": X[:, 0], "t": "text"}), y, r"hold text: 't'(?s:.)*FeatureHasher"),
         (pd.DataFrame({"a": with_value(np.nan)[:, 1]}), y, "column 'a': .*missing"),
@@ -459,7 +487,7 @@ def test_a_model_that_is_not_fitted(method):
 
 
 def test_another_number_of_columns_is_refused(model):
-    with pytest.raises(ValueError, match="X has 2 features, but the model was fitted on 3 features"):
+    with pytest.raises(ValueError, match="X has 2 features, but LogisticRegression is expecting 3"):
         model.predict(X[:, :2])
 
 

@@ -16,13 +16,13 @@ from squall.records import JobStatus
 
 def test_data_with_the_columns_of_fit_is_not_touched():
     data = squall.from_arrays(pd.DataFrame({"a": [1.0], "b": [2.0]}))
-    assert aligned(data, data.columns) is data
+    assert aligned(data, data.columns, "the model") is data
 
 
 def test_columns_come_into_the_order_of_fit_and_others_are_left_out():
     fitted = squall.from_arrays(pd.DataFrame({"a": [1.0], "b": [2.0]})).columns
     data = squall.from_arrays(pd.DataFrame({"b": [2], "c": ["x"], "a": [1]}))
-    assert aligned(data, fitted).to_arrays()[0].tolist() == [[1, 2]]
+    assert aligned(data, fitted, "the model").to_arrays()[0].tolist() == [[1, 2]]
 
 
 STATUS = JobStatus(

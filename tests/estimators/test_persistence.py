@@ -4,15 +4,19 @@ import json
 import os
 import pickle
 import stat
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from safetensors.numpy import save_file
 
 import squall
 from squall import FeatureHasher, LogisticRegression, MinMaxScaler, make_pipeline
+from squall._kernels import checksum
 from squall.errors import CorruptError, SettingError, SquallError
 
 from .problems import numbers, people
@@ -42,6 +46,7 @@ def test_a_model_comes_back(model, tmp_path):
     assert path == tmp_path / "m"
     twin = squall.load(str(path))
     assert isinstance(twin, LogisticRegression)
+    assert repr(twin.history_) == repr(model.history_)
     assert twin.get_params() == model.get_params()
     assert twin.decision_function(X).tobytes() == model.decision_function(X).tobytes()
     for name in ("history_", "bill_", "cost_usd_", "stopped_", "n_iter_", "n_features_in_", "columns_in_"):
@@ -81,10 +86,26 @@ def test_settings_given_as_numpy_numbers_come_back(tmp_path):
     assert (twin[1].epochs, twin[1].learning_rate, twin[1].fit_intercept) == (2, 0.5, True)
 
 
-def test_a_loss_that_is_no_number_comes_back(tmp_path):
-    model = LogisticRegression(epochs=1).fit(X, y, sample_weight=np.zeros(300))
+def test_other_numbers_come_back_as_those_that_were_used(tmp_path):
+    settings = {"learning_rate": Fraction(1, 10), "l2": np.longdouble(0.5), "optimizer": np.str_("sgd")}
+    model = LogisticRegression(**settings).fit(X, y)
     twin = squall.load(squall.save(model, tmp_path / "m"))
-    assert np.isnan(model.history_[0].loss)
+    assert (twin.learning_rate, twin.l2, twin.optimizer) == (0.1, 0.5, "sgd")
+    np.testing.assert_array_equal(twin.fit(X, y).coef_, model.coef_)
+
+
+@pytest.mark.parametrize("value", [object(), 1j, Decimal(1), np.array([0.1]), float("inf")])
+def test_a_setting_that_is_no_plain_data_is_not_saved(value, tmp_path):
+    model = LogisticRegression(epochs=1).fit(X, y).set_params(learning_rate=value)
+    with pytest.raises(SettingError, match=r"save: LogisticRegression\.learning_rate=.* is not plain data"):
+        squall.save(model, tmp_path / "m")
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_loss_that_is_no_number_comes_back(tmp_path):
+    model = LogisticRegression(epochs=1).fit(X, y)
+    model.history_[0] = structs.replace(model.history_[0], loss=float("nan"))
+    twin = squall.load(squall.save(model, tmp_path / "m"))
     assert np.isnan(twin.history_[0].loss)
 
 
@@ -141,14 +162,16 @@ def test_a_file_that_cannot_be_read(tmp_path, target, says):
 
 
 def changed(saved, change):
-    """The file with its description changed by ``change``, in place or by what it returns."""
+    """The file with its description changed by ``change``, in place or by what it returns, sealed anew."""
     length = int.from_bytes(saved[:8], "little")
     header = json.loads(saved[8 : 8 + length])
     description = json.loads(header["__metadata__"]["squall"])
+    description["checksum"] = "0" * 32
     description = change(description) or description
-    header["__metadata__"]["squall"] = json.dumps(description)
+    header["__metadata__"]["squall"] = json.dumps(description, separators=(",", ":"))
     text = json.dumps(header).encode()
-    return len(text).to_bytes(8, "little") + text + saved[8 + length :]
+    blank = len(text).to_bytes(8, "little") + text + saved[8 + length :]
+    return blank.replace(b"0" * 32, checksum(blank).encode(), 1)
 
 
 class Bomb:
@@ -165,7 +188,12 @@ DAMAGE = {
     "trailing bytes": lambda saved: saved + b"x",
     "a list as header": lambda saved: (2).to_bytes(8, "little") + b"[]",
     "no metadata": lambda saved: (2).to_bytes(8, "little") + b"{}",
-    "newer version": lambda saved: changed(saved, lambda d: d.update(format_version=2)),
+    "another version": lambda saved: changed(saved, lambda d: d.update(format_version=1)),
+    "no checksum": lambda saved: changed(saved, lambda d: d.pop("checksum") and None),
+    "one label": lambda saved: changed(saved, lambda d: d["steps"][0].update(classes=[0])),
+    "a label twice": lambda saved: changed(saved, lambda d: d["steps"][0].update(classes=[1, 1])),
+    "three labels": lambda saved: changed(saved, lambda d: d["steps"][0].update(classes=[0, 1, 2])),
+    "no labels": lambda saved: changed(saved, lambda d: d["steps"][0].update(classes=None)),
     "not an object": lambda saved: changed(saved, lambda d: [1]),
     "no steps": lambda saved: changed(saved, lambda d: d.update(steps=[])),
     "unknown estimator": lambda saved: changed(saved, lambda d: d["steps"][0].update(kind="Unpickler")),
@@ -192,9 +220,17 @@ def test_the_description_can_be_rewritten_without_harm(saved, tmp_path):
     assert squall.load(tmp_path / "m").n_features_in_ == 3
 
 
-def test_a_newer_version_is_named(saved, tmp_path):
-    (tmp_path / "m").write_bytes(DAMAGE["newer version"](saved))
-    with pytest.raises(CorruptError, match="format version 2; this version reads 1"):
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        ("another version", "format version 1; this version reads 2"),
+        ("no checksum", "its checksum is missing"),
+        ("three labels", r"the labels are not two: \[0, 1, 2\]"),
+    ],
+)
+def test_what_is_wrong_is_named(saved, damage, says, tmp_path):
+    (tmp_path / "m").write_bytes(DAMAGE[damage](saved))
+    with pytest.raises(CorruptError, match=says):
         squall.load(tmp_path / "m")
 
 
@@ -204,15 +240,25 @@ def test_another_safetensors_file_is_refused(tmp_path):
         squall.load(tmp_path / "m")
 
 
-@settings(max_examples=150)
+@settings(max_examples=300)
 @given(data=st.data())
-def test_flipped_bytes_are_refused_or_harmless(saved, tmp_path_factory, data):
+def test_bytes_that_changed_are_noticed(saved, tmp_path_factory, data):
     damaged = bytearray(saved)
     for _ in range(data.draw(st.integers(1, 4))):
         damaged[data.draw(st.integers(0, len(saved) - 1))] = data.draw(st.integers(0, 255))
-    path = tmp_path_factory.getbasetemp() / "flipped"
+    assume(damaged != saved)
+    path = tmp_path_factory.getbasetemp() / "changed"
     path.write_bytes(damaged)
-    try:
+    with pytest.raises(CorruptError) as caught:
         squall.load(path)
-    except CorruptError as error:
-        assert error.where == str(path)
+    assert caught.value.where == str(path)
+
+
+def test_a_flipped_bit_is_noticed_wherever_it_is(saved, tmp_path):
+    path = tmp_path / "m"
+    for at in (*range(0, len(saved), 7), *range(len(saved) - 32, len(saved))):  # the last are the weights
+        damaged = bytearray(saved)
+        damaged[at] ^= 1 << at % 8
+        path.write_bytes(damaged)
+        with pytest.raises(CorruptError, match="not a model file"):
+            squall.load(path)

@@ -69,6 +69,14 @@ def test_an_array_of_text_is_hashed_by_column():
     assert len(set(hashed.indices.tolist())) == 4  # "a" in the first column is not "a" in the second
 
 
+@pytest.mark.parametrize("transformer", [MinMaxScaler(), FeatureHasher()])
+def test_what_a_transformer_does_not_touch_passes(transformer):
+    rows = np.array([["a"], ["b"]]) if isinstance(transformer, MinMaxScaler) else X
+    passed = transformer.fit_transform(rows)
+    assert passed.dtype == (object if isinstance(transformer, MinMaxScaler) else X.dtype)
+    np.testing.assert_array_equal(passed, rows)
+
+
 def test_the_new_column_finds_a_free_name():
     table = squall.from_arrays(pd.DataFrame({"hashed": [1, 2], "t": ["a", "b"]}))
     out = FeatureHasher(8).fit(table).transform(table)
@@ -111,7 +119,8 @@ def test_what_is_no_number_of_slots(n):
         (MinMaxScaler(), sparse.csr_array(X), "column 'x': it is sparse(?s:.)*before FeatureHasher"),
         (MinMaxScaler(), X[:0], "no rows to fit on"),
         (MinMaxScaler(), np.array([[np.inf]]), "column 'x': .*infinite"),
-        (FeatureHasher(), X, "no categorical columns(?s:.)*leave it out"),
+        (FeatureHasher(), frame[:0], "no rows to fit on"),
+        (FeatureHasher(), frame[[]], r"0 feature\(s\)"),
     ],
 )
 def test_data_that_does_not_fit(transformer, rows, says):
@@ -121,7 +130,7 @@ def test_data_that_does_not_fit(transformer, rows, says):
 
 def test_other_columns_than_in_fit_are_refused():
     scaler = MinMaxScaler().fit(X)
-    with pytest.raises(ValueError, match="X has 2 features, but the model was fitted on 3"):
+    with pytest.raises(ValueError, match="X has 2 features, but MinMaxScaler is expecting 3 features"):
         scaler.transform(X[:, :2])
     with pytest.raises(DataError, match="missing: 'job'"):
         FeatureHasher().fit(frame).transform(frame[["age", "height"]])

@@ -97,9 +97,7 @@ def print_bill(bill: Bill, *, local: bool) -> None:
     table = _plain_table()
     table.add_column()
     table.add_column(justify="right")
-    table.add_row(f"functions ({bill.gb_seconds:.2f} GB-s)", format_money(bill.compute_usd))
-    table.add_row(f"requests ({bill.invocations} invocations)", format_money(bill.requests_usd))
-    table.add_row("parameter store", format_money(bill.store_usd))
-    table.add_row("object store requests", format_money(bill.objects_usd))
+    for name, usd in bill.items().items():
+        table.add_row(name, format_money(usd))
     table.add_row(Text("total", "bold"), Text(format_money(bill.total_usd), "bold"))
     console.print(table)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from squall.errors import DataError
+from squall.errors import DataError, DataTypeError
 from squall.records import CategoricalColumn, Column, NumericColumn
 
 _MAX_EXACT = 2**53  # the largest integer below which float64 holds every integer
@@ -94,7 +94,7 @@ def object_column(
     Raises
     ------
     DataError
-        If they are of mixed or other types.
+        If they are of mixed types; a `DataTypeError` if they are neither numbers nor text.
     """
     if missing is None:
         missing = np.array([v is None or (isinstance(v, float) and v != v) for v in values], dtype=bool)
@@ -106,12 +106,19 @@ def object_column(
         return NumericColumn(np.full(len(values), np.nan))
     if all(isinstance(v, int | float | np.number | np.bool_) for v in present):
         return _numbers_among_objects(values, present, missing, where)
-    row, odd = next((i, v) for i, v in enumerate(values) if not missing[i] and not isinstance(v, str))
-    raise DataError(
-        f"row {row:,} holds {odd!r} of type {type(odd).__name__} in a column of text",
-        where=where,
-        fix="give numbers or strings, not both: for example astype(str)",
-    )
+    raise _odd_one(values, missing, where)
+
+
+def _odd_one(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_], where: str) -> DataError:
+    """The error that shows what in a column is neither text nor, if there is such a thing, a number."""
+    odd = [row for row, v in enumerate(values) if not missing[row] and not isinstance(v, str)]
+    strange = [row for row in odd if not isinstance(values[row], int | float | np.number | np.bool_)]
+    row = (strange or odd)[0]
+    told = f"row {row:,} holds {values[row]!r} of type {type(values[row]).__name__}"
+    fix = "give numbers or strings, not both: for example astype(str)"
+    if strange:
+        return DataTypeError(f"{told}, and an argument must be a string or a number", where=where, fix=fix)
+    return DataError(f"{told} in a column of text", where=where, fix=fix)
 
 
 def _text_column(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> CategoricalColumn:

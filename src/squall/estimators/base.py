@@ -13,16 +13,17 @@ from squall.data.dataset import Dataset
 from squall.driver.job import Job
 from squall.driver.spec import JobResult, JobSpec
 from squall.errors import SettingError
-from squall.estimators.columns import as_dataset
+from squall.estimators.columns import ColumnsMixin, check_not_empty, training_data
+from squall.estimators.history import History
 from squall.estimators.preparation import Preparation, Recipe, as_validation
 from squall.estimators.progress import wait_showing_progress
 from squall.estimators.transformers import BaseTransformer
 from squall.optim import CODES
 from squall.optim.schedules import SCHEDULES
-from squall.records import Bill, ColumnSpec, Float32, HistoryRecord, OptimizerSpec
+from squall.records import Bill, Float32, OptimizerSpec
 
 
-class BaseModel(BaseEstimator):  # type: ignore[misc]
+class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
     """An estimator trained by a job.
 
     A subclass gives ``_math`` (its mathematics) and ``_take`` (weights → attributes).
@@ -30,7 +31,7 @@ class BaseModel(BaseEstimator):  # type: ignore[misc]
     Attributes
     ----------
     history_ : list of HistoryRecord
-        One record an epoch.
+        One record an epoch; shown as a table.
     cost_usd_ : float
         What the job cost, or would have cost at the run's prices.
     bill_ : Bill
@@ -40,11 +41,10 @@ class BaseModel(BaseEstimator):  # type: ignore[misc]
         ``"deadline"``, ``"budget"``, ``"stopped by the user"`` or ``"interrupted"``.
     """
 
-    history_: list[HistoryRecord]
+    history_: History
     bill_: Bill
     cost_usd_: float
     stopped_: str
-    columns_in_: list[ColumnSpec]
 
     # ------------------------------------------------------------------------------ scikit-learn
 
@@ -80,7 +80,7 @@ class BaseModel(BaseEstimator):  # type: ignore[misc]
         JobError
             If the job failed.
         """
-        data = as_dataset(X, y, sample_weight)
+        data = training_data(X, y, sample_weight, type(self).__name__)
         wait_showing_progress(self._start(data, validation, run))
         return self
 
@@ -98,6 +98,7 @@ class BaseModel(BaseEstimator):  # type: ignore[misc]
         """
         self._check_settings()
         run = _checked_run(run)
+        check_not_empty(data)
         held_out = None if validation is None else as_validation(validation)
         if held_out is None and (self.target_loss is not None or self.early_stopping is not None):
             raise SettingError(
@@ -127,8 +128,7 @@ class BaseModel(BaseEstimator):  # type: ignore[misc]
 
     def _finish(self, result: JobResult, plan: Preparation) -> None:
         self.columns_in_ = plan.columns
-        self.n_features_in_ = sum(c.width for c in plan.columns)
-        self.history_ = result.history
+        self.history_ = History(result.history)
         self.bill_ = result.bill
         self.cost_usd_ = result.bill.total_usd
         self.stopped_ = result.status.reason
@@ -139,14 +139,14 @@ class BaseModel(BaseEstimator):  # type: ignore[misc]
         return Recipe(
             model=self._math,
             optimizer=OptimizerSpec(
-                name=self.optimizer,  # type: ignore[arg-type]  # checked before
+                name=str(self.optimizer),  # type: ignore[arg-type]  # checked before
                 learning_rate=0.0,
                 l1=float(self.l1),
                 l2=float(self.l2),
                 momentum=_or(self.momentum, MOMENTUM),
                 beta_1=_or(self.beta_1, BETA_1),
                 beta_2=_or(self.beta_2, BETA_2),
-                schedule=self.learning_rate_schedule,  # type: ignore[arg-type]
+                schedule=str(self.learning_rate_schedule),  # type: ignore[arg-type]
                 clip_value=None if self.clip_value is None else float(self.clip_value),
                 clip_norm=None if self.clip_norm is None else float(self.clip_norm),
             ),
@@ -175,7 +175,7 @@ class BaseModel(BaseEstimator):  # type: ignore[misc]
 
     def _check_settings(self) -> None:
         problems = Problems(type(self).__name__)
-        problems.integer("epochs", self.epochs, 1)
+        problems.integer("epochs", self.epochs, 1, high=2**31 - 1)
         problems.choice("optimizer", self.optimizer, CODES)
         problems.integer("batch_size", self.batch_size, 1, auto=True)
         problems.number("learning_rate", self.learning_rate, above=0.0, auto=True)

@@ -137,7 +137,7 @@ class LogisticRegression(ClassifierMixin, BaseModel):  # type: ignore[misc]
     def decision_function(self, X: Any) -> Float64:
         """Margins ``w·x + b``, of shape (n_rows,); positive means ``classes_[1]``."""
         check_is_fitted(self, "coef_")
-        data = aligned(as_dataset(X), self.columns_in_)
+        data = aligned(as_dataset(X), self.columns_in_, type(self).__name__)
         layout = FeatureLayout.of(list(data.columns))
         model = self._math(layout.n_features)
         weights = np.append(self.coef_[0], self.intercept_).astype(np.float32)[:, None]
@@ -163,6 +163,12 @@ class LogisticRegression(ClassifierMixin, BaseModel):  # type: ignore[misc]
         if data.classes is None:
             raise DataError("rows without labels cannot be scored", fix="give y, or data with labels")
         truth, weights = labels_of(data)
+        if weights is not None and not weights.any():
+            raise DataError(
+                "the weights of all rows are zero, so nothing can be measured",
+                where="sample_weight",
+                fix="give at least one row a weight above 0",
+            )
         if not np.isin(data.classes, self.classes_).any():
             raise DataError(
                 f"none of its labels ({', '.join(map(repr, np.asarray(data.classes)[:3].tolist()))}) is one "

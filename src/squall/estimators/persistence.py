@@ -1,13 +1,15 @@
 """Saving and loading fitted models: one safetensors file, plain data, no pickle.
 
 The file's tensors are the model's parameters; its metadata holds, as JSON, the estimator's
-settings, the columns it was fitted on, the label map and the fitted transforms.
+settings, the columns it was fitted on, the label map and the fitted transforms, and the checksum
+of the whole file, taken with zeros in its own place.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -18,16 +20,21 @@ from safetensors import SafetensorError
 from safetensors.numpy import load
 from safetensors.numpy import save as to_bytes
 
+from squall._kernels import checksum
+from squall.config import is_integer, is_number
 from squall.errors import CorruptError, SettingError, SquallError
 from squall.estimators.base import BaseModel
+from squall.estimators.history import History
 from squall.estimators.logistic import LogisticRegression
 from squall.estimators.pipeline import Pipeline
 from squall.estimators.transformers import BaseTransformer, FeatureHasher, MinMaxScaler
 from squall.preprocessing.transforms import transform_from_dict
 from squall.records import Bill, ColumnSpec, HistoryRecord
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _MODELS = {cls.__name__: cls for cls in (LogisticRegression,)}
+_SEAL = re.compile(rb'\\"checksum\\":\\"([0-9a-f]{32})\\"')  # in a JSON text that JSON holds as text
+_BLANK = "0" * 32
 _TRANSFORMERS = {cls.__name__: cls for cls in (MinMaxScaler, FeatureHasher)}
 
 
@@ -55,6 +62,7 @@ class _File(msgspec.Struct):
     format_version: int
     pipeline: bool
     steps: list[_Step]
+    checksum: str = _BLANK
 
 
 def save(model: Any, path: str | os.PathLike[str]) -> Path:
@@ -73,7 +81,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
     Raises
     ------
     SettingError
-        If the model is not fitted or not one of Squall's.
+        If the model is not fitted or not one of Squall's, or a setting is no plain data.
     SquallError
         If the file cannot be written; a file that was there is untouched.
     """
@@ -87,7 +95,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
         )
     description = _File(FORMAT_VERSION, isinstance(model, Pipeline), [_described(n, s) for n, s in steps])
     tensors = {"coef": final.coef_, "intercept": final.intercept_}
-    data = to_bytes(tensors, metadata={"squall": msgspec.json.encode(description).decode()})
+    data = _sealed(to_bytes(tensors, metadata={"squall": msgspec.json.encode(description).decode()}))
     target = Path(path).expanduser()
     check_target(target)
     try:
@@ -120,6 +128,7 @@ def load_model(path: str | os.PathLike[str]) -> Any:
         ) from error
     try:
         description = _description(data)
+        _check_seal(data)
         tensors = load(data)
         steps = [(step.name, _rebuilt(step, tensors)) for step in description.steps]
         if not steps or not isinstance(steps[-1][1], BaseModel):
@@ -142,8 +151,9 @@ def load_model(path: str | os.PathLike[str]) -> Any:
 
 
 def _described(name: str, step: Any) -> _Step:
-    params = {key: _plain(value) for key, value in step.get_params(deep=False).items()}
-    described = _Step(name, type(step).__name__, params, step.columns_in_)
+    kind = type(step).__name__
+    params = {key: _plain(f"{kind}.{key}", value) for key, value in step.get_params(deep=False).items()}
+    described = _Step(name, kind, params, step.columns_in_)
     if isinstance(step, BaseTransformer):
         described.transform = step.transform_.to_dict()
     else:
@@ -152,10 +162,23 @@ def _described(name: str, step: Any) -> _Step:
     return described
 
 
-def _plain(value: Any) -> Any:
+def _plain(setting: str, value: Any) -> Any:
+    """The setting as JSON can hold it: NumPy's numbers, and fractions, as the numbers that fit used."""
     if isinstance(value, (tuple, list)):
-        return [_plain(item) for item in value]
-    return value.item() if isinstance(value, np.generic) else value
+        return [_plain(setting, item) for item in value]
+    if value is None or isinstance(value, str):
+        return None if value is None else str(value)
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if is_integer(value):
+        return int(value)
+    if is_number(value):
+        return float(value)
+    raise SettingError(
+        f"{setting}={value!r} is not plain data, and so cannot be saved",
+        where="save",
+        fix="give a finite number, text, True, False or None",
+    )
 
 
 def check_target(target: Path) -> None:
@@ -193,6 +216,26 @@ def _write_atomically(target: Path, data: bytes) -> None:
         raise
 
 
+def _sealed(blank: bytes) -> bytes:
+    """The file with its checksum filled in."""
+    start, stop = _seal(blank)
+    return blank[:start] + checksum(blank).encode() + blank[stop:]
+
+
+def _check_seal(data: bytes) -> None:
+    start, stop = _seal(data)
+    if checksum(data[:start] + _BLANK.encode() + data[stop:]).encode() != data[start:stop]:
+        raise ValueError("it is damaged: its checksum is another")
+
+
+def _seal(data: bytes) -> tuple[int, int]:
+    """Where the checksum stands.  Nothing before it looks alike: text in that JSON is escaped twice."""
+    found = _SEAL.search(data)
+    if found is None:
+        raise ValueError("its checksum is missing")
+    return found.span(1)
+
+
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
@@ -222,16 +265,16 @@ def _rebuilt(step: _Step, tensors: dict[str, Any]) -> Any:
         transformer = _TRANSFORMERS[step.kind](**_tuples(step.params))
         transformer.transform_ = transform_from_dict(step.transform)
         transformer.columns_in_ = step.columns
-        transformer.n_features_in_ = sum(c.width for c in step.columns)
         return transformer
     model = _MODELS[step.kind](**step.params)
     model.columns_in_ = step.columns
-    model.n_features_in_ = sum(c.width for c in step.columns)
     model.coef_, model.intercept_ = tensors["coef"], tensors["intercept"]
     if model.coef_.shape != (1, model.n_features_in_) or model.intercept_.shape != (1,):
         raise ValueError(f"the parameters have shape {model.coef_.shape}")
     model.classes_ = np.asarray(step.classes)
-    model.history_, model.n_iter_, model.stopped_ = step.history, len(step.history), step.stopped
+    if model.classes_.shape != (2,) or len(set(model.classes_.tolist())) != 2:
+        raise ValueError(f"the labels are not two: {step.classes}")
+    model.history_, model.n_iter_, model.stopped_ = History(step.history), len(step.history), step.stopped
     if step.bill is None:
         raise ValueError("the bill is missing")
     model.bill_, model.cost_usd_ = step.bill, step.bill.total_usd

@@ -14,7 +14,7 @@ from squall.data.dataset import Dataset
 from squall.driver.job import Job
 from squall.errors import SettingError
 from squall.estimators.base import BaseModel
-from squall.estimators.columns import as_dataset
+from squall.estimators.columns import as_dataset, training_data
 from squall.estimators.progress import wait_showing_progress
 from squall.estimators.transformers import BaseTransformer
 
@@ -41,7 +41,7 @@ class Pipeline(_SklearnPipeline):  # type: ignore[misc]
         run: Run | None = None,
     ) -> Self:
         """Fit all steps; parameters and errors as :meth:`squall.LogisticRegression.fit`."""
-        data = as_dataset(X, y, sample_weight)
+        data = training_data(X, y, sample_weight, type(self).__name__)
         wait_showing_progress(self._start(data, validation, run))
         return self
 

@@ -62,12 +62,11 @@ class Preparation:
         self._recipe, self._data, self._held_out = recipe, data, held_out
         self._before, self._n_workers, self._seed = before, n_workers, seed
         self.columns: list[ColumnSpec] = []
-        self.classes: np.ndarray[Any, Any] = np.empty(0)
+        self.classes = _two_classes(data)
 
     def prepare(self, objects: ObjectStore, prefix: str, check: Callable[[], None]) -> Prepared:
         """Fit the transformers, write training and held-out partitions."""
         recipe, data, held_out = self._recipe, self._data, self._held_out
-        self.classes = _two_classes(data)
         for transformer in self._before:
             transformer.fit(data)
             data = transformer.transform(data)
@@ -83,7 +82,7 @@ class Preparation:
         _warn_of_scales(sample)
         if held_out is not None:
             codes = _codes(held_out, self.classes)
-            blocks = _relabelled(aligned(held_out, self.columns).blocks(), codes)
+            blocks = _relabelled(aligned(held_out, self.columns, "the model").blocks(), codes)
             rows = _encoded(blocks, layout, None, check)
             self._validation = write_training(rows, objects, f"{prefix}/validation", self._seed)
         return Prepared(
@@ -158,18 +157,25 @@ def _two_classes(data: Dataset) -> np.ndarray[Any, Any]:
         raise DataError(
             "the training data has no labels", fix="name the label column when reading, or pass y to fit"
         )
-    if not data.n_rows:
-        raise DataError("there are no rows to train on", fix="check the data set, or the split, given to fit")
     classes = np.asarray(data.classes)
     if len(classes) != 2:
         listed = ", ".join(map(repr, classes[:5].tolist())) + (" …" if len(classes) > 5 else "")
+        there = "is 1 class" if len(classes) == 1 else f"are {len(classes)}"
         raise DataError(
-            f"logistic regression needs labels of two classes, and there is {len(classes)} class: {listed}"
-            if len(classes) == 1
-            else f"logistic regression needs labels of two classes, and there are {len(classes)}: {listed}",
+            f"{_kind_of_target(classes)}logistic regression needs labels of two classes, and there {there}: "
+            f"{listed}",
             where=f"label {data.label!r}" if data.label else "labels",
         )
     return classes
+
+
+def _kind_of_target(classes: np.ndarray[Any, Any]) -> str:
+    """What scikit-learn calls labels of more than two classes, in the words its tools look for."""
+    if len(classes) < 2:
+        return ""
+    if classes.dtype.kind == "f" and np.any(classes != np.rint(classes)):
+        return "Unknown label type: continuous. "
+    return "Only binary classification is supported. The type of the target is multiclass: "
 
 
 _FAR_APART = 1_000.0
@@ -209,20 +215,31 @@ def _relabelled(blocks: Iterator[RawBlock], codes: Int64) -> Iterator[RawBlock]:
         yield RawBlock(block.n_rows, block.columns, labels, block.weights)
 
 
+_LEAST_WEIGHT = 1e-8
+
+
 def _encoded(
     blocks: Iterator[RawBlock],
     layout: FeatureLayout,
     classes: np.ndarray[Any, Any] | None,
     check: Callable[[], None],
 ) -> Iterator[Block]:
-    """Rows in the feature space; with ``classes``, both must turn up."""
+    """Rows in the feature space; with ``classes``, both must turn up, and not all without weight."""
     seen: set[int] = set()
+    weighty = classes is None
     for raw in blocks:
         check()
         block = layout.encode(raw)
         if classes is not None and len(seen) < len(classes) and raw.labels is not None:
             seen.update(np.unique(raw.labels).tolist())
+        weighty = weighty or block.weights is None or bool((block.weights > _LEAST_WEIGHT).any())
         yield block
+    if not weighty:
+        raise DataError(
+            "the weights of all training rows are zero, or so small that optimisers would see no gradients",
+            where="sample_weight",
+            fix="give weights around 1",
+        )
     if classes is not None and len(seen) == 1:
         raise DataError(
             f"all training rows have the label {classes[seen.pop()]!r}; two classes are needed",

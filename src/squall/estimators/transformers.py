@@ -9,24 +9,37 @@ from __future__ import annotations
 from functools import reduce
 from typing import Any, Self
 
-from sklearn.base import BaseEstimator, TransformerMixin
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from squall.config import Problems, is_number
 from squall.data.dataset import Dataset
 from squall.errors import DataError
-from squall.estimators.columns import aligned, as_dataset
+from squall.estimators.columns import ColumnsMixin, aligned, as_dataset, check_not_empty
 from squall.preprocessing import minmax
 from squall.preprocessing.hashing import HashTransform
 from squall.preprocessing.transforms import Transform
-from squall.records import ColumnSpec
 
 
-class BaseTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """What Squall's transformers have in common; a subclass gives ``_fit``."""
+class _ArrayTransformer(ColumnsMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """The part whose output scikit-learn's ``set_output`` may turn into a DataFrame."""
 
     transform_: Transform
-    columns_in_: list[ColumnSpec]
+
+    def transform(self, X: Any) -> Any:
+        result = self._noted(as_dataset(X))
+        if hasattr(X, "iloc") and all(c.width == 1 and c.kind != "sparse" for c in result.columns):
+            return result.to_pandas().set_index(X.index)
+        return result.to_arrays()[0]
+
+    def _noted(self, data: Dataset) -> Dataset:
+        return aligned(data, self.columns_in_, type(self).__name__).with_transform(self.transform_)
+
+
+class BaseTransformer(_ArrayTransformer, auto_wrap_output_keys=None):  # type: ignore[call-arg]
+    """What Squall's transformers have in common; a subclass gives ``_fit``."""
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from the columns that this transformer touches; ``y`` is not used.
@@ -41,9 +54,9 @@ class BaseTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             If a setting or the data does not fit.
         """
         data = as_dataset(X)
+        check_not_empty(data)
         self.transform_ = self._fit(data)
         self.columns_in_ = list(data.columns)
-        self.n_features_in_ = sum(c.width for c in data.columns)
         return self
 
     def _fit(self, data: Dataset) -> Transform:
@@ -52,12 +65,8 @@ class BaseTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def transform(self, X: Any) -> Any:
         """Transformed rows: a Dataset from a Dataset, else arrays (a DataFrame if it can be one)."""
         check_is_fitted(self, "transform_")
-        result = aligned(as_dataset(X), self.columns_in_).with_transform(self.transform_)
-        if isinstance(X, Dataset):
-            return result
-        if hasattr(X, "iloc") and all(c.width == 1 and c.kind != "sparse" for c in result.columns):
-            return result.to_pandas().set_index(X.index)
-        return result.to_arrays()[0]
+        # A Dataset stays one whatever `set_output` says: it is no container of arrays to convert.
+        return self._noted(X) if isinstance(X, Dataset) else super().transform(X)
 
 
 class MinMaxScaler(BaseTransformer):
@@ -77,7 +86,7 @@ class MinMaxScaler(BaseTransformer):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
+        tags.input_tags.string = tags.input_tags.categorical = tags.input_tags.allow_nan = True
         return tags
 
     def _fit(self, data: Dataset) -> Transform:
@@ -95,14 +104,13 @@ class MinMaxScaler(BaseTransformer):
                     fix="leave MinMaxScaler out, or put it before FeatureHasher",
                 )
         states = [minmax.partial(block) for block in data.blocks()]
-        if not states:
-            raise DataError("there are no rows to fit on", where="MinMaxScaler")
         return minmax.finish(reduce(minmax.merge, states), (float(pair[0]), float(pair[1])))
 
 
 class FeatureHasher(BaseTransformer):
     """Hash every categorical column into one sparse column of fixed width.
 
+    Columns of numbers pass untouched, and so does data that has no others.
     A value's slot is the MurmurHash3 of ``column=value``, the same on every machine, so
     nothing is learned and values never seen in ``fit`` have their slot too.
 
@@ -112,25 +120,33 @@ class FeatureHasher(BaseTransformer):
         Number of slots.
     """
 
+    transform_: HashTransform
+
     def __init__(self, n_features: int = 2**18) -> None:
         self.n_features = n_features
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.string = tags.input_tags.categorical = tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
         return tags
+
+    def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[np.object_]:
+        """Names of the columns after ``transform``: those that pass, then one for each slot."""
+        names = iter(super().get_feature_names_out(input_features))
+        out = []
+        for column in self.columns_in_:
+            own = [next(names) for _ in range(column.width)]
+            out += [] if column.name in self.transform_.columns else own
+        if self.transform_.columns:
+            out += [f"{self.transform_.output}_{slot}" for slot in range(self.transform_.n_features)]
+        return np.array(out, dtype=object)
 
     def _fit(self, data: Dataset) -> Transform:
         problems = Problems("FeatureHasher")
         problems.integer("n_features", self.n_features, 1, high=2**31 - 1)
         problems.raise_if_any()
         names = [c.name for c in data.columns if c.kind == "categorical"]
-        if not names:
-            raise DataError(
-                "the data has no categorical columns to hash",
-                where="FeatureHasher",
-                fix="leave it out, or name such columns when reading: categorical=[…]",
-            )
         taken, output = {c.name for c in data.columns}, "hashed"
         while output in taken:
             output += "_"

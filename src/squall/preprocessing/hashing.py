@@ -20,7 +20,7 @@ SEED = 0
 
 
 class HashTransform(msgspec.Struct, frozen=True, tag="hash"):
-    """Replace ``columns`` by one sparse column ``output`` of ``n_features`` slots.
+    """Replace ``columns``, if any, by one sparse column ``output`` of ``n_features`` slots.
 
     Every row has exactly one entry of value 1 for each hashed column; two columns whose
     values meet in one slot add up.
@@ -38,6 +38,8 @@ class HashTransform(msgspec.Struct, frozen=True, tag="hash"):
         DataError
             If a column is not there or not categorical.
         """
+        if not self.columns:
+            return block
         slots = np.empty((block.n_rows, len(self.columns)), dtype=np.int32)
         for i, name in enumerate(self.columns):
             column = block.columns.get(name)
@@ -61,6 +63,8 @@ class HashTransform(msgspec.Struct, frozen=True, tag="hash"):
 
     def schema(self, columns: list[ColumnSpec]) -> list[ColumnSpec]:
         """The hashed columns make way for the one they become, at the end."""
+        if not self.columns:
+            return columns
         kept = [c for c in columns if c.name not in self.columns]
         return [*kept, ColumnSpec(self.output, "sparse", self.n_features)]
 

@@ -17,6 +17,7 @@ from squall.records import (
     DenseBlock,
     DenseColumn,
     Float32,
+    Float64,
     Int32,
     Int64,
     NumericColumn,
@@ -25,6 +26,8 @@ from squall.records import (
 )
 
 _MAX_FEATURES = 2**31 - 1
+_MAX_WEIGHT = 1e16
+"""Optimisers add up squares of gradients, and those of rows of this weight still have room in float32."""
 
 
 class _Part(NamedTuple):
@@ -85,14 +88,15 @@ class FeatureLayout(msgspec.Struct, frozen=True):
         Raises
         ------
         DataError
-            If a value is missing, infinite or beyond float32, naming the column.
+            If a value is missing, infinite or beyond float32, naming the column; or if a weight is
+            beyond 1e16.
         """
         labels = (
             np.zeros(block.n_rows, dtype=np.float32)
             if block.labels is None
             else block.labels.astype(np.float32)
         )
-        weights = None if block.weights is None else block.weights.astype(np.float32)
+        weights = None if block.weights is None else _narrow_weights(block.weights)
         columns = [self._column(block, spec) for spec in self.columns]
         if not self.sparse:
             return DenseBlock(_dense(columns), labels, weights)
@@ -115,6 +119,16 @@ class FeatureLayout(msgspec.Struct, frozen=True):
                 parts.append(part)
                 offset += part.width
         return parts
+
+
+def _narrow_weights(weights: Float64) -> Float32:
+    if (weights > _MAX_WEIGHT).any():
+        raise DataError(
+            f"the weight {weights.max():g} is beyond {_MAX_WEIGHT:g}, where gradients leave float32",
+            where="sample_weight",
+            fix="give weights around 1",
+        )
+    return weights.astype(np.float32)
 
 
 def _check_finite(spec: ColumnSpec, column: Column, n_rows: int) -> None:
