@@ -32,7 +32,7 @@ class Localizer {
     // Not inlined: among the registers of a whole training loop, this one would spill.
     template <class OnFeature>
     [[gnu::noinline]] int64_t insert(const int32_t* features, int64_t n, int64_t n_features, int32_t* numbers,
-                   OnFeature on_feature) {
+                                     OnFeature on_feature) {
         reserve(n);
         uint32_t* const slots = slots_.data();
         int32_t* const keys = keys_.data();

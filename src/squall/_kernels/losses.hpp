@@ -27,8 +27,7 @@ inline float exp_minus(float x) {
     const float n = shifted - to_integer;
     const float r = (-clipped - n * high) - n * low;
     const float series =
-        1 + r * (1 + r * (1.0f / 2 +
-                          r * (1.0f / 6 + r * (1.0f / 24 + r * (1.0f / 120 + r * (1.0f / 720))))));
+        1 + r * (1 + r * (1.0f / 2 + r * (1.0f / 6 + r * (1.0f / 24 + r * (1.0f / 120 + r * (1.0f / 720))))));
     const auto exponent = (std::bit_cast<int32_t>(shifted) << 23) + std::bit_cast<int32_t>(series);
     return clipped > 87.0f ? 0.0f : std::bit_cast<float>(exponent);
 }
@@ -37,8 +36,8 @@ inline float exp_minus(float x) {
 inline float log_one_plus(float e) {
     const float s = e / (2 + e), q = s * s;
     const float series =
-        1 + q * (1.0f / 3 +
-                 q * (1.0f / 5 + q * (1.0f / 7 + q * (1.0f / 9 + q * (1.0f / 11 + q * (1.0f / 13))))));
+        1 +
+        q * (1.0f / 3 + q * (1.0f / 5 + q * (1.0f / 7 + q * (1.0f / 9 + q * (1.0f / 11 + q * (1.0f / 13))))));
     return 2 * s * series;
 }
 

@@ -186,7 +186,8 @@ void bind_sparse(nb::module_& m) {
     m.def("csr_take", &csr_take, nb::arg("indptr").noconvert(), nb::arg("indices").noconvert(),
           nb::arg("values").noconvert().none(), nb::arg("rows").noconvert());
     m.def("csr_gather", &csr_gather, nb::arg("blocks"), nb::arg("rows").noconvert(),
-          nb::arg("indptr").noconvert(), nb::arg("indices").noconvert(), nb::arg("values").noconvert().none());
+          nb::arg("indptr").noconvert(), nb::arg("indices").noconvert(),
+          nb::arg("values").noconvert().none());
     m.def("csr_validate", &csr_validate, nb::arg("indptr").noconvert(), nb::arg("indices").noconvert(),
           nb::arg("values").noconvert().none(), nb::arg("n_features"));
     m.def("csr_margins", &csr_margins, nb::arg("indptr").noconvert(), nb::arg("indices").noconvert(),

@@ -39,7 +39,8 @@ struct Csr {
 };
 
 // Raised by every kernel that meets a feature outside its table.
-[[noreturn, gnu::noinline, gnu::cold]] inline void bad_index(int64_t row, int64_t position, int64_t index, int64_t n_features) {
+[[noreturn, gnu::noinline, gnu::cold]] inline void bad_index(int64_t row, int64_t position, int64_t index,
+                                                             int64_t n_features) {
     index_error("indices: row ", row, ", position ", position, ": feature ", index, " is not in [0, ",
                 n_features, ")");
 }
