@@ -11,7 +11,7 @@ from squall.models.logistic import LogisticModel
 from squall.records import Block, CsrBlock, DenseBlock, OptimizerSpec
 from squall.testing.clicks import FIELDS, N_FEATURES, ClickSource
 
-RATES = {0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0}
+RATES = {0.003, 0.0055, 0.01, 0.018, 0.03, 0.055, 0.1, 0.18, 0.3, 0.55, 1.0, 1.8, 3.0}
 
 
 def choose(block: Block, name: str = "adagrad", **more: float) -> float:
@@ -93,14 +93,15 @@ INF = float("inf")
 @pytest.mark.parametrize(
     ("losses", "chosen", "most"),
     [
-        ((7, 6, 5, 4, 3, 2, 1), 6, 4),
-        ((1, 2, 3, 4, 5, 6, 7), 0, 5),
-        ((5, 4, 3, 2, 3, 4, 5), 3, 3),
-        ((5, 4, 3, 2, 2.005, 4, 5), 4, 4),  # as good as the best, and larger
-        ((5, 4, 3, 2, 1.99, 2.02, 5), 4, 4),
-        ((2, 3, 4, INF, INF, INF, INF), 0, 5),
-        ((INF, INF, INF, INF, INF, INF, INF), 0, 5),
-        ((9, 8, 7, 6, 5, INF, INF), 4, 3),
+        ((9, 8, 7, 6, 5, 4, 3, 2, 1), 8, 4),
+        ((1, 2, 3, 4, 5, 6, 7, 8, 9), 0, 5),
+        ((6, 5, 4, 3, 2, 3, 4, 5, 6), 4, 5),
+        ((6, 5, 4, 3, 2, 1, 3, 5, 6), 5, 5),  # between those of the first steps
+        ((6, 5, 4, 3, 2, 2.005, 4, 5, 6), 5, 5),  # as good as the best, and larger
+        ((6, 5, 4, 3, 2, 1.99, 1.98, 1.97, 1.985), 8, 4),
+        ((2, 3, 4, INF, INF, INF, INF, INF, INF), 0, 6),
+        ((INF,) * 9, 0, 5),
+        ((9, 8, 7, 6, 5, INF, INF, INF, INF), 4, 5),
     ],
 )
 def test_the_search_climbs_to_the_largest_good_rate(
@@ -112,5 +113,5 @@ def test_the_search_climbs_to_the_largest_good_rate(
         asked.append(rate)
         return losses[int(rate)]
 
-    assert climb(range(7), loss) == chosen
+    assert climb(range(9), loss) == chosen
     assert len(asked) == len(set(asked)) <= most

@@ -1,16 +1,16 @@
 """What ``"auto"`` means for the learning rate and the minibatch size.
 
 The minibatch has 64 rows, enough to amortise a step, or fewer (down to 8) where a pass over
-the data would make less than 64 steps.
+the data would make less than 64 steps, or more (up to 512) where it makes more than 4,096.
 
 The learning rate is tried out.  No formula in the size of the rows fits all data: rare features
 want a small rate, lest they be learned by heart, and frequent ones a large one.  So a sample of
-the training rows (they are shuffled by then) is trained on at rates half a decade apart, each
-for as many epochs as the job will run but five at the most, and the loss on a fifth of the
-sample that was kept back decides.  The search starts at the middle one of seven rates and goes
-up, or else down, as long as the loss falls.  The job's data is larger than the sample, and more
-rows allow a larger rate: of rates whose losses differ by less than half a percent, the largest
-wins.
+the training rows (they are shuffled by then) is trained on at rates a quarter of a decade apart,
+each for as many epochs as the job will run but five at the most, and the loss on a fifth of the
+sample that was kept back decides.  The search starts at the middle one of thirteen rates, goes
+up, or else down, by half decades as long as the loss falls, and then tries the two neighbours.
+The job's data is larger than the sample, and more rows allow a larger rate: of rates whose
+losses differ by less than half a percent, the largest wins.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ SAMPLE_ROWS = 20_000
 _LEAST_ROWS = 50
 _EPOCHS = 5
 _CLOSE = 1.005
-_HALF_DECADES: Sequence[float] = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+_RATES: Sequence[float] = (0.003, 0.0055, 0.01, 0.018, 0.03, 0.055, 0.1, 0.18, 0.3, 0.55, 1.0, 1.8, 3.0)
 
 
 def choose_batch_size(n_rows: int) -> int:
     """The minibatch that ``"auto"`` stands for."""
-    return min(64, max(8, n_rows // 64))
+    return min(512, max(n_rows // 4096, min(64, max(8, n_rows // 64))))
 
 
 def choose_learning_rate(
@@ -73,34 +73,37 @@ def choose_learning_rate(
 def climb(rates: Sequence[float], loss: Callable[[float], float]) -> float:
     """The largest of the rates (which rise) whose loss is within half a percent of the least.
 
-    Losses are taken to fall and then rise along the rates, so few of them are asked for: from
-    the middle upwards until one is worse than that, and downwards if the first step up was.
+    Losses are taken to fall and then rise along the rates, so few of them are asked for: every
+    second from the middle upwards until one is worse than that, or downwards if the first step
+    up was, and then the neighbours.
     """
     losses: dict[int, float] = {}
 
     def at(i: int) -> float:
+        if not 0 <= i < len(rates):
+            return math.inf
         if i not in losses:
             losses[i] = loss(rates[i])
         return losses[i]
 
     best = middle = len(rates) // 2
-    while best + 1 < len(rates) and math.isfinite(at(best)) and at(best + 1) <= at(best) * _CLOSE:
-        best += 1
+    while math.isfinite(at(best)) and at(best + 2) <= at(best) * _CLOSE:
+        best += 2
     if best == middle:
-        while best > 0 and not at(best) <= at(best - 1):
-            best -= 1
-    least = min(losses.values(), default=math.inf)
+        while not at(best) <= at(best - 2):
+            best -= 2
+    least = min(at(best - 1), at(best + 1), *losses.values())
     if not math.isfinite(least):
         return rates[0]
     return max(rates[i] for i, value in losses.items() if value <= least * _CLOSE)
 
 
 def _candidates(sample: Block, optimizer: OptimizerSpec) -> list[float]:
-    """Half decades: of what a weight moves by (AdaGrad, Adam, FTRL), or of 1 / mean ‖x‖₂² (SGD)."""
+    """Quarter decades: of what a weight moves by (AdaGrad, Adam, FTRL), or of 1 / mean ‖x‖₂² (SGD)."""
     if optimizer.name in ("adagrad", "ftrl"):
-        return list(_HALF_DECADES)
+        return list(_RATES)
     if optimizer.name == "adam":
-        return [0.1 * rate for rate in _HALF_DECADES]
+        return [0.1 * rate for rate in _RATES]
     values = sample.values if isinstance(sample, CsrBlock) else sample.features
     if values is None:
         assert isinstance(sample, CsrBlock)
@@ -111,7 +114,7 @@ def _candidates(sample: Block, optimizer: OptimizerSpec) -> list[float]:
     if optimizer.name in ("momentum", "nesterov"):
         # In the end a gradient moves the weights 1 / (1 - momentum) times as far.
         scale *= 1.0 - optimizer.momentum
-    return [scale * rate * 3.0 for rate in _HALF_DECADES]
+    return [scale * rate * 3.0 for rate in _RATES]
 
 
 def _trial(
