@@ -221,8 +221,8 @@ def main() -> None:
             peer = {key: float(np.median([run[key] for run in runs[VW]])) for key in ("loss", "train_s")}
             used, seconds = time_to_loss(folder, options.rows, peer["loss"], options.repeat)
             print(
-                f"\nTime to the {peer['loss']:.4f} of Vowpal Wabbit's pass: {peer['train_s']:.2f} s from its cache;"
-                f" Squall with 2 functions, start-up included: {seconds:.2f} s"
+                f"\nTime to the {peer['loss']:.4f} of Vowpal Wabbit's pass: {peer['train_s']:.2f}"
+                f" s from its cache; Squall with 2 functions, start-up included: {seconds:.2f} s"
                 f" ({used:,} of the rows), {peer['train_s'] / seconds:.1f} times as fast"
             )
     small_fits()
