@@ -17,7 +17,7 @@ import squall
 from squall.testing.clicks import clicks
 
 CENSUS = Path(__file__).parents[1] / "examples" / "data" / "adult.csv.gz"
-RATES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+RATES = (0.01, 0.018, 0.03, 0.055, 0.1, 0.18, 0.3, 0.55, 1.0, 1.8, 3.0)
 SIZES = (16, 64, 256, 1024)
 
 
@@ -33,8 +33,16 @@ def digits() -> tuple[squall.Dataset, squall.Dataset]:
 
 
 def clicks_of(rows: int) -> Callable[[], tuple[squall.Dataset, squall.Dataset]]:
-    return lambda: clicks(rows + 100_000, seed=1).split(test=100_000, random_state=0)
+    def make() -> tuple[squall.Dataset, squall.Dataset]:
+        # In memory, for every fit of the grid would draw them again.
+        X, y = clicks(rows + 100_000, seed=1).to_arrays()
+        X = X.astype(np.float32)
+        return squall.from_arrays(X[:rows], y[:rows]), squall.from_arrays(X[rows:], y[rows:])
 
+    return make
+
+
+WORKERS = 1  # so that every run can be repeated
 
 SETS: dict[str, Callable[[], tuple[squall.Dataset, squall.Dataset]]] = {
     "census": census,
@@ -51,7 +59,7 @@ def loss(train: squall.Dataset, test: squall.Dataset, **settings: Any) -> float:
         steps = [squall.MinMaxScaler(), squall.FeatureHasher()]
     model = squall.make_pipeline(*steps, squall.LogisticRegression(**settings))
     try:
-        model.fit(train, validation=test, run=squall.Run(workers=1))
+        model.fit(train, validation=test, run=squall.Run(workers=WORKERS))
     except squall.SquallError:
         return float("inf")  # it diverged
     return float(model.history_[-1].validation_loss)
@@ -63,7 +71,11 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--repeat", type=int, default=3, help="seeds; the mean is shown")
     parser.add_argument("--optimizer", default="adagrad")
+    parser.add_argument("--rates", help="of the grid, instead of all")
+    parser.add_argument("--sizes", help="of its minibatches, instead of all")
     options = parser.parse_args()
+    rates = tuple(map(float, options.rates.split(","))) if options.rates else RATES
+    sizes = tuple(map(int, options.sizes.split(","))) if options.sizes else SIZES
     print("| set | auto | best of the grid | at (rate, minibatch) | auto / best |")
     print("|---|---|---|---|---|")
     for name in options.sets.split(","):
@@ -77,12 +89,12 @@ def main() -> None:
         auto = mean({})
         grid = {
             (rate, size): mean({"learning_rate": rate, "batch_size": size})
-            for rate, size in itertools.product(RATES, SIZES)
+            for rate, size in itertools.product(rates, sizes)
         }
         best = min(grid, key=lambda key: grid[key])
         print(f"| {name} | {auto:.4f} | {grid[best]:.4f} | {best} | {auto / grid[best]:.3f} |", flush=True)
-        for size in SIZES:
-            print("    ", size, " ".join(f"{grid[rate, size]:.4f}" for rate in RATES))
+        for size in sizes:
+            print("    ", size, " ".join(f"{grid[rate, size]:.4f}" for rate in rates), flush=True)
 
 
 if __name__ == "__main__":
