@@ -89,6 +89,8 @@ def test_fitted_attributes(model):
     assert model.n_features_in_ == 3
     assert model.n_iter_ == 5
     assert model.stopped_ == "epochs"
+    assert 0.003 <= model.learning_rate_ <= 3
+    assert model.batch_size_ == 8
 
 
 def test_fit_returns_the_model_itself():

@@ -49,7 +49,17 @@ def test_a_model_comes_back(model, tmp_path):
     assert repr(twin.history_) == repr(model.history_)
     assert twin.get_params() == model.get_params()
     assert twin.decision_function(X).tobytes() == model.decision_function(X).tobytes()
-    for name in ("history_", "bill_", "cost_usd_", "stopped_", "n_iter_", "n_features_in_", "columns_in_"):
+    for name in (
+        "history_",
+        "bill_",
+        "cost_usd_",
+        "stopped_",
+        "n_iter_",
+        "n_features_in_",
+        "columns_in_",
+        "learning_rate_",
+        "batch_size_",
+    ):
         assert getattr(twin, name) == getattr(model, name), name
 
 

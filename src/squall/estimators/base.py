@@ -39,12 +39,16 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
     stopped_ : str
         Why training ended: ``"epochs"``, ``"target loss"``, ``"early stopping"``,
         ``"deadline"``, ``"budget"``, ``"stopped by the user"`` or ``"interrupted"``.
+    learning_rate_, batch_size_ : float, int
+        Those that were used, where ``"auto"`` was asked for.
     """
 
     history_: History
     bill_: Bill
     cost_usd_: float
     stopped_: str
+    learning_rate_: float
+    batch_size_: int
 
     # ------------------------------------------------------------------------------ scikit-learn
 
@@ -133,6 +137,8 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
         self.cost_usd_ = result.bill.total_usd
         self.stopped_ = result.status.reason
         self.n_iter_ = len(result.history)
+        self.learning_rate_ = result.prepared.optimizer.learning_rate
+        self.batch_size_ = result.prepared.batch_size
         self._take(result.weights, plan.classes)
 
     def _recipe(self) -> Recipe:

@@ -68,7 +68,7 @@ class LogisticRegression(ClassifierMixin, BaseModel):  # type: ignore[misc]
     intercept_ : ndarray of shape (1,)
     classes_ : ndarray of shape (2,)
         The labels, sorted; probabilities have their columns in this order.
-    history_, cost_usd_, bill_, stopped_
+    history_, cost_usd_, bill_, stopped_, learning_rate_, batch_size_
         See :class:`squall.estimators.base.BaseModel`.
 
     Examples

@@ -48,6 +48,8 @@ class _Step(msgspec.Struct):
     history: list[HistoryRecord] = []
     bill: Bill | None = None
     stopped: str = ""
+    learning_rate: float = 0.0
+    batch_size: int = 0
 
 
 class _Header(msgspec.Struct):
@@ -159,6 +161,7 @@ def _described(name: str, step: Any) -> _Step:
     else:
         described.classes = step.classes_.tolist()
         described.history, described.bill, described.stopped = step.history_, step.bill_, step.stopped_
+        described.learning_rate, described.batch_size = step.learning_rate_, step.batch_size_
     return described
 
 
@@ -275,6 +278,7 @@ def _rebuilt(step: _Step, tensors: dict[str, Any]) -> Any:
     if model.classes_.shape != (2,) or len(set(model.classes_.tolist())) != 2:
         raise ValueError(f"the labels are not two: {step.classes}")
     model.history_, model.n_iter_, model.stopped_ = History(step.history), len(step.history), step.stopped
+    model.learning_rate_, model.batch_size_ = step.learning_rate, step.batch_size
     if step.bill is None:
         raise ValueError("the bill is missing")
     model.bill_, model.cost_usd_ = step.bill, step.bill.total_usd
