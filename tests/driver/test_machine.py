@@ -327,6 +327,47 @@ def test_the_deadline_stops_the_job_in_time() -> None:
     assert machine.reason == "deadline"
 
 
+def measuring(**limits: float) -> JobMachine:
+    """A machine whose training is over, and whose last model is being measured."""
+    machine = make(1, 1, evaluates=True, **limits)
+    run(machine, Start(), report(0), Ended(0, 1, FINISHED, 3))
+    assert machine.state == "finishing"
+    return machine
+
+
+def test_the_deadline_holds_while_the_last_model_is_measured() -> None:
+    machine = measuring(deadline_s=10.0)
+    machine.handle(Tick(), now=9.99)
+    assert machine.state == "finishing", "what is left of the time may be used"
+    machine.handle(Tick(), now=10.01)
+    assert (machine.state, machine.reason) == ("finished", "deadline")
+    assert machine.history[0].validation_loss is None
+
+
+def test_the_budget_holds_while_the_last_model_is_measured() -> None:
+    machine = measuring(budget_usd=1e-3)
+    machine.handle(Tick(), now=2.0)
+    assert machine.state == "finishing"
+    machine.handle(Tick(), now=3600.0)
+    assert (machine.state, machine.reason) == ("finished", "budget")
+
+
+def test_a_stop_ends_the_last_measurement() -> None:
+    machine = measuring()
+    run(machine, Stop("interrupted"))
+    assert (machine.state, machine.reason) == ("finished", "interrupted")
+
+
+def test_the_first_reason_is_kept_when_the_measurement_is_stopped_as_well() -> None:
+    machine = make(1, 9, evaluates=True, deadline_s=10.0)
+    run(machine, Start(), report(0))
+    machine.handle(Stop("interrupted"), now=9.0)
+    machine.handle(Ended(0, 1, STOPPED, 3), now=9.5)
+    assert machine.state == "finishing"
+    machine.handle(Tick(), now=10.01)
+    assert (machine.state, machine.reason) == ("finished", "interrupted")
+
+
 def test_the_budget_stops_the_job_before_it_is_spent() -> None:
     budget = 1e-3
     machine = make(1, budget_usd=budget)

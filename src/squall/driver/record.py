@@ -13,6 +13,7 @@ import msgspec
 
 from squall.config import did_you_mean
 from squall.data.objects import ObjectStore
+from squall.driver.machine import JobMachine
 from squall.errors import CorruptError, SquallError, StoreError
 from squall.log import get_logger
 from squall.records import AttemptRecord, Bill, HistoryRecord
@@ -38,6 +39,23 @@ class JobRecord(msgspec.Struct, frozen=True):
     history: list[HistoryRecord]
     attempts: list[AttemptRecord]
     format_version: int = 1
+
+
+def record_of(job: str, machine: JobMachine, now: float) -> JobRecord:
+    """A job at this moment, ``now`` seconds after it began."""
+    status = machine.status(now)
+    return JobRecord(
+        id=job,
+        state=status.state,
+        reason=status.reason,
+        epochs=status.epochs,
+        rows=status.rows,
+        time_s=now,
+        written_at=time.time(),
+        bill=machine.ledger.bill(now),
+        history=list(machine.history),
+        attempts=status.attempts,
+    )
 
 
 class Recorder:
