@@ -435,6 +435,8 @@ class AnyCourse(RuleBasedStateMachine):
                 case Evaluate(epoch):
                     assert self.evaluating is None, "two evaluations at once"
                     self.evaluating = epoch
+        if self.machine.ended and isinstance(event, Stop):
+            self.evaluating = None  # it is given up
 
     slots = st.integers(0, 2)
 

@@ -111,6 +111,15 @@ class StoreProcess:
         """Whether it runs and is ours."""
         return self._finish.alive and self._popen.poll() is None
 
+    @property
+    def folder(self) -> Path:
+        """Its temporary folder, which holds the socket."""
+        return Path(self._address.removeprefix("unix:")).parent
+
+    def descriptors(self) -> set[int]:
+        """Descriptors of this process that belong to it."""
+        return {self._owner_fd, self._errors.fileno()}
+
     def log(self) -> str:
         """What the server wrote to its standard error so far (the last 64 kB)."""
         return "" if self._errors.closed else _read_errors(self._errors)
@@ -280,6 +289,11 @@ def shutdown() -> None:
         process, _warm.process = _warm.process, None
         if process is not None:
             process.close()
+
+
+def open_stores() -> list[StoreProcess]:
+    """All that run and belong to this process."""
+    return [process for process in list(_ours) if process.alive]
 
 
 def end_silent_store() -> None:

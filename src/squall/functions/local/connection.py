@@ -72,7 +72,7 @@ class Connection:
         self._watch: threading.Timer | None = None
         self._prepared: set[int] = set()
         self._open = True
-        self._closing = False
+        self._closing = self._started = False
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by _discard
         self._socket, theirs = socket.socketpair()
         with theirs:
@@ -84,10 +84,11 @@ class Connection:
         _connections.add(self)
         self._bodies = wire.bodies(self._socket)
         ready = self._shake_hands(hello)
-        self._home, self.memory, self.exposed = ready.home, ready.memory, ready.exposed
+        self.home, self.memory, self.exposed = Path(ready.home), ready.memory, ready.exposed
         self.pid = self._process.pid
         self._reader = threading.Thread(target=self._read, name="squall-local-reader", daemon=True)
         self._reader.start()
+        self._started = True
 
     def _shake_hands(self, hello: wire.Hello) -> wire.Ready:
         try:
@@ -107,6 +108,10 @@ class Connection:
                 fix="check that this Python can import squall: "
                 f"`{sys.executable} -P -c 'import squall.functions.local.launcher'`",
             ) from error
+
+    def descriptors(self) -> set[int]:
+        """Descriptors of this process that belong to it."""
+        return {self._socket.fileno(), -1 if self._stderr.closed else self._stderr.fileno()} - {-1}
 
     # ----------------------------------------------------------------------------- talking
 
@@ -256,7 +261,7 @@ class Connection:
             self._process.kill()
             status = self._process.wait()
         if status != 0:
-            leftovers.clear_after(Path(self._home))
+            leftovers.clear_after(self.home)
             memory.remove_orphans()
         outcome = self._lost(status)
         self._discard()
@@ -331,6 +336,11 @@ def _environment() -> dict[str, str]:
 # ------------------------------------------------------------------- forks of the client
 
 _connections: weakref.WeakSet[Connection] = weakref.WeakSet()
+
+
+def open_launchers() -> list[Connection]:
+    """All that run and belong to this process."""
+    return [c for c in list(_connections) if c._started and not c.has_ended]
 
 
 def _abandon_all() -> None:
