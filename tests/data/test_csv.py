@@ -5,6 +5,7 @@ import csv
 import gzip
 import io
 import lzma
+import os
 import subprocess
 import sys
 import tracemalloc
@@ -375,6 +376,12 @@ def test_files_that_are_none(tmp_path, write):
         read_csv(tmp_path / "adlt.csv")
     with pytest.raises(DataError, match="this is a folder"):
         read_csv(tmp_path)
+    with pytest.raises(DataError, match="File name too long"):
+        read_csv(tmp_path / ("x" * 5000))
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/zero"):
+        with pytest.raises(DataError, match="this is a pipe or a device"):
+            read_csv(path)
 
 
 @pytest.mark.parametrize(
@@ -393,6 +400,11 @@ def test_files_that_are_none(tmp_path, write):
         ("a.csv", {"label": 3}, ["give the column's name"]),
         ("a.csv", {"label": ["y"]}, ["is not a column's name"]),
         ("a.csv", {"categorical": "zip"}, ["categorical='zip' is not a sequence"]),
+        (
+            "a.csv",
+            {"label": "\ud800", "missing": ["\udfff"]},
+            ["label='\\ud800' holds", "missing=['\\udfff']"],
+        ),
     ],
 )
 def test_all_wrong_settings_at_once(path, settings, messages):

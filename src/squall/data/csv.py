@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from squall.data.csv_chunks import CsvFormat
@@ -15,7 +14,9 @@ from squall.data.ingest import open_stored, publish, store_blocks
 from squall.data.objects import ObjectStore, default_storage
 from squall.data.partitions import FORMAT_VERSION
 from squall.data.sources import digest
+from squall.data.text import is_storable
 from squall.errors import SettingError
+from squall.paths import user_path
 from squall.records import Manifest
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "?")
@@ -76,7 +77,7 @@ def read_csv(
         If a column holds no value at all, or numbers had to be kept as text.
     """
     _check_settings(path, label, header, delimiter, missing, categorical)
-    file = checked_file(Path(path).expanduser())
+    file = checked_file(user_path(path))
     store = storage if isinstance(storage, ObjectStore) else ObjectStore(storage or default_storage())
     settings = [label, header, delimiter, sorted(set(missing)), sorted(set(categorical))]
     before = file.stat()
@@ -110,7 +111,7 @@ def _check_settings(
         wrong.append(f"path={path!r} is not one path (lists of files are not read yet)")
     elif "://" in str(path):
         wrong.append(f"path={str(path)!r} is a URL: download the file first")
-    elif any(c in str(path) for c in "*?[") and not Path(path).exists():
+    elif any(c in str(path) for c in "*?[") and not user_path(path).exists():
         wrong.append(f"path={str(path)!r} is a pattern: name one file")
     if label is not None and (isinstance(label, bool) or not isinstance(label, str | int)):
         wrong.append(f"label={label!r} is not a column's name")
@@ -126,5 +127,9 @@ def _check_settings(
     for name, value in (("missing", missing), ("categorical", categorical)):
         if isinstance(value, str) or not all(isinstance(item, str) for item in value):
             wrong.append(f"{name}={value!r} is not a sequence of strings")
+        elif not all(map(is_storable, value)):
+            wrong.append(f"{name}={value!r} holds a lone surrogate, which no file can")
+    if isinstance(label, str) and not is_storable(label):
+        wrong.append(f"label={label!r} holds a lone surrogate, which no column's name can")
     if wrong:
         raise SettingError("read_csv: " + "; ".join(wrong), fix="see help(squall.read_csv)")

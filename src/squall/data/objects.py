@@ -22,6 +22,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import LocalStore, from_url
 
 from squall.errors import SettingError, StoreError
+from squall.paths import user_path
 
 _T = TypeVar("_T")
 _PART = re.compile(r"[A-Za-z0-9._=+@,~-]+")
@@ -282,6 +283,8 @@ class ObjectStore:
             fix = "give this user the right to read and write there, or choose another `storage`"
         elif isinstance(error, (NotADirectoryError, FileExistsError)):
             fix = "a file is where a folder is needed: choose another `storage`"
+        elif isinstance(error, FileNotFoundError):
+            fix = "no folder can be made there: choose another `storage`"
         return StoreError(f"the object store refused: {text}", where=self._name(key), fix=fix)
 
 
@@ -315,7 +318,7 @@ def _parse(text: str) -> tuple[str, Path | None]:
 
 
 def _local(path: Path) -> tuple[str, Path]:
-    folder = Path(os.path.abspath(path.expanduser()))  # noqa: PTH100  (also removes "..")
+    folder = Path(os.path.abspath(user_path(path)))  # noqa: PTH100  (also removes "..")
     return folder.as_uri(), folder
 
 

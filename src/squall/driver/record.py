@@ -6,6 +6,7 @@ nothing (a job's log for resuming is another thing).
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from squall.records import AttemptRecord, Bill, HistoryRecord
 INTERVAL_S = 1.0
 _FOLDER = "runs"
 _KEPT = 100
+_NAME = re.compile(r"[0-9a-zA-Z_-]{1,64}")
 
 _log = get_logger(__name__)
 
@@ -110,7 +112,7 @@ def read_record(objects: ObjectStore, job: str) -> JobRecord:
         If there is none, or it cannot be read.
     """
     key = f"{_FOLDER}/{job}.json"
-    if not objects.exists(key):
+    if not _NAME.fullmatch(job) or not objects.exists(key):
         known = [k.removeprefix(f"{_FOLDER}/").removesuffix(".json") for k in objects.keys(_FOLDER)]
         raise SquallError(
             f"there is no record of a job {job!r}{did_you_mean(job, known)}",
