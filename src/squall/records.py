@@ -437,7 +437,9 @@ class HistoryRecord(msgspec.Struct, frozen=True):
 
     ``loss`` is progressive: each minibatch's loss before its update, averaged over rows.
     ``validation_loss`` is None where the next epoch was over before this one was measured.
-    ``workers`` is the number of slots that had a part in it.
+    ``workers`` is the number of slots that had a part in it.  ``unreported_rows`` are those among
+    ``rows`` whose worker died before it could report them: training has used them, but they are
+    not in ``loss`` and ``phases``.  (An epoch that was broken off counts reported rows only.)
     """
 
     epoch: int
@@ -449,6 +451,7 @@ class HistoryRecord(msgspec.Struct, frozen=True):
     workers: int
     phases: Phases
     by_worker: dict[int, Phases] = {}
+    unreported_rows: int = 0
 
 
 class AttemptRecord(msgspec.Struct, frozen=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
@@ -266,6 +268,30 @@ def test_held_out_loss_lands_in_its_epoch() -> None:
     assert run(machine, Start(), report(0)) == [Evaluate(0)]
     run(machine, Evaluated(0, HeldOut(0.25, 0.9, 100)))
     assert machine.history[0].validation_loss == 0.25
+
+
+def test_rows_that_a_dead_worker_could_not_report_are_counted_and_marked() -> None:
+    machine = make(2, 2)
+    run(machine, Start(rows=20), report(0, rows=10), report(1, rows=3, done=False))
+    run(machine, Ended(1, 1, KILLED, 2), report(1, 2, rows=4))
+    (record,) = machine.history
+    assert (record.rows, record.unreported_rows) == (20, 3)
+    assert record.loss == pytest.approx(0.5), "a mean over the rows that were reported"
+    run(machine, report(0, epoch=1, rows=10), report(1, 2, epoch=1, rows=10))
+    assert (machine.history[1].rows, machine.history[1].unreported_rows) == (20, 0)
+
+
+def test_an_epoch_of_which_nothing_was_reported_is_on_record_all_the_same() -> None:
+    machine = make(1, 2)
+    run(machine, Start(rows=20), Ended(0, 1, KILLED, 9), report(0, 2, epoch=1, rows=20))
+    assert [(r.epoch, r.rows, r.unreported_rows) for r in machine.history] == [(1, 20, 20), (2, 20, 0)]
+    assert math.isnan(machine.history[0].loss)
+
+
+def test_an_epoch_that_is_broken_off_counts_what_was_reported() -> None:
+    machine = make(1, 2)
+    run(machine, Start(rows=20), report(0, rows=7, done=False), Stop("enough"), Ended(0, 1, STOPPED, 3))
+    assert (machine.history[0].rows, machine.history[0].unreported_rows) == (7, 0)
 
 
 def test_one_evaluation_at_a_time_and_always_the_newest() -> None:

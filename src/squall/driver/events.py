@@ -11,7 +11,9 @@ from squall.records import HeldOut, Outcome, OutcomeKind, Report
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Data and store are ready: training may begin."""
+    """Data and store are ready: training may begin, on so many rows an epoch (0: not known)."""
+
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,7 +142,7 @@ class JobLoop:
         )
         resources.callback(self._end_invocations)
         resources.callback(self._leaving.set)
-        weights = self._drive(session, recorder)
+        weights = self._drive(session, prepared, recorder)
         self._machine.ledger.objects(objects.gets - read, objects.puts - written)  # to evaluate
         return self._result(prepared, weights)
 
@@ -163,9 +163,9 @@ class JobLoop:
 
     # --------------------------------------------------------------------------------- the loop
 
-    def _drive(self, session: Session, recorder: Recorder) -> Float32:
+    def _drive(self, session: Session, prepared: Prepared, recorder: Recorder) -> Float32:
         machine = self._machine
-        self._inbox.put(events.Start())
+        self._inbox.put(events.Start(prepared.rows))
         ticked = self._now()
         while not machine.ended:
             arrived = self._next_events(session)

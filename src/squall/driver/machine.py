@@ -147,7 +147,8 @@ class JobMachine:
         if self.ended:
             return []
         match event:
-            case Start():
+            case Start(rows):
+                self._book.rows_an_epoch = rows
                 return self._start(now)
             case Reported(report):
                 return self._reported(report, now)

@@ -20,6 +20,7 @@ class Prepared:
     model: Any  # a msgspec struct that implements squall.protocols.Model
     optimizer: OptimizerSpec
     batch_size: int
+    rows: int  # of the training data
 
 
 @dataclass(frozen=True)

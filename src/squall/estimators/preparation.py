@@ -90,6 +90,7 @@ class Preparation:
             model=self._model,
             optimizer=self._optimizer(manifest, sample),
             batch_size=self._batch_size(data.n_rows),
+            rows=manifest.rows,
         )
 
     def _optimizer(self, manifest: TrainingManifest, sample: Block) -> OptimizerSpec:
