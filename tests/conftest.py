@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -29,6 +29,17 @@ def leak_check(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeakCheck]:
     assert left == []
 
 
+_failed = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note that a test has failed: its traceback then keeps alive what it has opened."""
+    report = yield
+    item.stash[_failed] = item.stash.get(_failed, False) or report.failed
+    return report
+
+
 @pytest.fixture(autouse=True)
 def leaves_nothing(leak_check: LeakCheck, request: pytest.FixtureRequest) -> Iterator[None]:
     """After each test: no process, descriptor, shared memory, temporary file, nor a job's object.
@@ -37,6 +48,8 @@ def leaves_nothing(leak_check: LeakCheck, request: pytest.FixtureRequest) -> Ite
     """
     before = leak_check.held()
     yield
+    if request.node.stash.get(_failed, False):
+        return
     storage = request.node.funcargs.get("own_storage")
     left = leak_check.leaks(before, storage)
     assert left == [], "the test leaves this behind"

@@ -162,6 +162,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
     ``classes`` is the sorted label map; labels are stored as codes into it.
     ``missing`` counts missing values by column, for those columns that have some.
+    ``warnings`` are what reading had to say, each to follow the name of the source.
     """
 
     rows: int
@@ -171,6 +172,7 @@ class Manifest(msgspec.Struct, frozen=True):
     classes: list[str | int | float] | None = None
     missing: dict[str, int] = {}
     source: str = ""
+    warnings: list[str] = []
     format_version: int = 1
 
 
