@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
+from squall import procfs
 from squall.errors import PlatformError, SettingError
-from squall.functions.local import leftovers, memory, pool, procfs
+from squall.functions.local import leftovers, memory, pool
 from squall.functions.local.connection import Connection
 from squall.functions.local.platform import MAX_LOG_BYTES, LocalPlatform
 from squall.records import Outcome, OutcomeKind, Shape

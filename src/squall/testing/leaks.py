@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from squall.functions.local import procfs
+from squall import procfs
 from squall.functions.local.connection import open_launchers
 from squall.store.process import open_stores
 

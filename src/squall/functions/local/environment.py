@@ -28,8 +28,9 @@ from typing import Any, NoReturn, TextIO
 
 import msgspec
 
+from squall import procfs
 from squall.functions import payload
-from squall.functions.local import procfs, wire
+from squall.functions.local import wire
 from squall.functions.local.leftovers import remove_tree
 from squall.protocols import Handler
 

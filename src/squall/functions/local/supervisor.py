@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
-from squall.functions.local import leftovers, procfs, wire
+from squall import procfs
+from squall.functions.local import leftovers, wire
 from squall.functions.local.environment import Birth
 from squall.functions.local.link import ClientLink
 from squall.functions.local.memory import MemoryGroup, MemoryLimiter, Watchdog
