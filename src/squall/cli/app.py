@@ -155,6 +155,20 @@ def status(
 
 
 @app.command()
+def clean(
+    days: Annotated[
+        float, typer.Option(min=1, help="Days without a sign of use after which something goes.")
+    ] = 30,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
+    storage: Storage = None,
+) -> None:
+    """Remove what killed jobs have left, and stored data sets that nobody uses; never a live job's."""
+    from squall.cli.clean import run_clean
+
+    run_clean(days=days, dry_run=dry_run, storage=storage)
+
+
+@app.command()
 def doctor(storage: Storage = None) -> None:
     """Check the installation and this machine, and say how to mend what is missing."""
     from squall.cli.doctor import run_doctor

@@ -61,6 +61,7 @@ def _complete_manifest(store: ObjectStore, prefix: str) -> Manifest | None:
     manifest = load_manifest(store, f"{prefix}/{MANIFEST}")
     if any(p.key not in present for p in manifest.partitions):
         return None  # someone removed a part of the cache: it is written again
+    store.touch(f"{prefix}/{MANIFEST}")  # `squall clean` removes what is not used
     return manifest
 
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from squall.data.objects import ObjectStore, default_storage
 from squall.driver import events
+from squall.driver.claims import claim
 from squall.driver.ledger import Ledger, load_prices
 from squall.driver.machine import JobMachine, Limits
 from squall.driver.record import JobRecord, Recorder, record_of
@@ -133,6 +134,7 @@ class JobLoop:
         warm = warm_up(self.spec.run, self._patience, resources)
         folder = f"jobs/{self.id}"
         resources.callback(objects.delete_prefix, folder)
+        claim(objects, folder)
         prepared = self.spec.prepare(objects, folder, self._check_stopped)
         read, written = objects.gets, objects.puts
         self._machine.ledger.objects(read, written)

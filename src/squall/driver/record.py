@@ -20,7 +20,7 @@ from squall.log import get_logger
 from squall.records import AttemptRecord, Bill, HistoryRecord
 
 INTERVAL_S = 1.0
-_FOLDER = "runs"
+FOLDER = "runs"
 _KEPT = 100
 _NAME = re.compile(r"[0-9a-zA-Z_-]{1,64}")
 
@@ -82,7 +82,7 @@ class Recorder:
         """Write it; a failure is logged, for the job itself does not depend on it."""
         self._written = time.monotonic()
         try:
-            self._objects.put(f"{_FOLDER}/{record.id}.json", msgspec.json.encode(record))
+            self._objects.put(f"{FOLDER}/{record.id}.json", msgspec.json.encode(record))
         except StoreError as error:
             _log.warning("the record of job %s was not written: %s", record.id, error)
 
@@ -91,7 +91,7 @@ class Recorder:
         folder = self._objects.folder
         if folder is None:
             return
-        records = sorted((folder / _FOLDER).glob("*.json"), key=_age)
+        records = sorted((folder / FOLDER).glob("*.json"), key=_age)
         for path in records[:-_KEPT]:
             path.unlink(missing_ok=True)
 
@@ -111,9 +111,9 @@ def read_record(objects: ObjectStore, job: str) -> JobRecord:
     SquallError
         If there is none, or it cannot be read.
     """
-    key = f"{_FOLDER}/{job}.json"
+    key = f"{FOLDER}/{job}.json"
     if not _NAME.fullmatch(job) or not objects.exists(key):
-        known = [k.removeprefix(f"{_FOLDER}/").removesuffix(".json") for k in objects.keys(_FOLDER)]
+        known = [k.removeprefix(f"{FOLDER}/").removesuffix(".json") for k in objects.keys(FOLDER)]
         raise SquallError(
             f"there is no record of a job {job!r}{did_you_mean(job, known)}",
             where=objects.url,

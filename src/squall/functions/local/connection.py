@@ -37,6 +37,10 @@ class ConnectionEndedError(Exception):
     """The launcher is gone (or about to go); a message was not delivered."""
 
 
+class LauncherKilledError(PlatformError):
+    """The launcher got a signal while it started: another one may do better."""
+
+
 class Call(Protocol):
     """What a connection has to know of an invocation; called from its reader thread."""
 
@@ -98,16 +102,24 @@ class Connection:
             self._socket.settimeout(None)
             return ready
         except (StopIteration, OSError) as error:
+            signalled = not isinstance(error, TimeoutError) and self._wait_for_end() < 0
             self._process.kill()
             self._process.wait()
             written = self._written()
             self._discard()
-            raise PlatformError(
+            raise (LauncherKilledError if signalled else PlatformError)(
                 f"the launcher of local functions did not start:\n{written or error!r}",
                 where=sys.executable,
                 fix="check that this Python can import squall: "
                 f"`{sys.executable} -P -c 'import squall.functions.local.launcher'`",
             ) from error
+
+    def _wait_for_end(self) -> int:
+        """Status of a launcher that has closed its channel; 0 if it runs on all the same."""
+        try:
+            return self._process.wait(_OBEY_S)
+        except subprocess.TimeoutExpired:
+            return 0
 
     def descriptors(self) -> set[int]:
         """Descriptors of this process that belong to it."""

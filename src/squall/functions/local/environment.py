@@ -204,7 +204,7 @@ def _empty(folder: str) -> None:
     try:
         entries = os.scandir(folder)
     except FileNotFoundError:
-        Path(folder).mkdir(mode=0o700)
+        Path(folder).mkdir(mode=0o700, parents=True)
         return
     with entries:
         for entry in entries:
