@@ -17,6 +17,7 @@ import pytest
 
 import squall
 from squall.cli import main
+from squall.cli.show import console
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -25,7 +26,7 @@ Run = Callable[..., tuple[int, str, str]]
 def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
     """Run ``squall …`` in this process, in a folder of its own: (exit code, output, errors)."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr(console, "_width", 100)  # it may have been made long ago
 
     def run(*words: str | Path) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["squall", *map(str, words)])
