@@ -24,7 +24,7 @@ FLOORS = [
     {"models", "preprocessing"},
     {"optim"},
     {"_kernels"},
-    {"protocols", "records", "errors", "config", "units", "log", "registry"},
+    {"protocols", "records", "errors", "config", "units", "paths", "procfs", "log", "registry"},
 ]
 FLOOR_OF = {name: level for level, names in enumerate(FLOORS) for name in names}
 

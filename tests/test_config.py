@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import contextvars
+import dataclasses
+import inspect
 import threading
 from fractions import Fraction
 from pathlib import Path
@@ -20,7 +22,7 @@ from squall.config import (
     is_integer,
     is_number,
 )
-from squall.errors import SettingError
+from squall.errors import SettingError, UnknownSettingError
 
 # ------------------------------------------------------------------------------------ settings
 
@@ -50,7 +52,7 @@ def test_everything_wrong_is_told_at_once():
     assert len(text.splitlines()) == 9
     for expected in (
         "backend='lcal' is unknown; choose from local (did you mean \"local\"?)",
-        'workers=0 must be "auto" or an integer of at least 1',
+        'workers=0 must be "auto" or an integer from 1 to 1000',
         "memory='64MB' is below 128MB",
         "storage=3 must be a path or a URL",
         "deadline: 'soon' is not a duration; write",
@@ -134,7 +136,7 @@ def test_replace_checks_the_new_values():
 
 
 def test_replace_of_an_unknown_setting_says_what_was_meant():
-    with pytest.raises(SettingError, match=r"setting='wokers' is unknown.*did you mean \"workers\""):
+    with pytest.raises(SettingError, match=r"there is no setting 'wokers'.*did you mean \"workers\""):
         Run().replace(wokers=2)
 
 
@@ -318,3 +320,30 @@ def test_the_public_names_load():
 def test_an_unknown_public_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'Ron'"):
         squall.Ron
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: Run(worker=2), "Run: there is no setting 'worker' (did you mean \"workers\"?)"),
+        (lambda: LocalBackend(isolatoin="off"), 'did you mean "isolation"'),
+        (lambda: squall.LogisticRegression(learnin_rate=1), 'did you mean "learning_rate"'),
+        (lambda: squall.FeatureHasher(features=8), 'did you mean "n_features"'),
+    ],
+)
+def test_a_setting_that_is_not_there_says_what_was_meant(make, told):
+    with pytest.raises(UnknownSettingError) as caught:
+        make()
+    assert told in str(caught.value) and "fix: choose from" in str(caught.value)
+    assert isinstance(caught.value, TypeError), "as for every other unknown argument"
+
+
+def test_naming_settings_leaves_signatures_as_they_were():
+    assert list(inspect.signature(Run).parameters) == [f.name for f in dataclasses.fields(Run)]
+    assert "learning_rate" in inspect.signature(squall.LogisticRegression).parameters
+
+
+@pytest.mark.parametrize("setting", [{"storage": ""}, {"prices": ""}, {"workers": 1001}])
+def test_settings_that_mean_nothing_or_too_much(setting):
+    with pytest.raises(SettingError, match=next(iter(setting))):
+        Run(**setting)

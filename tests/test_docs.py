@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ def test_python_in_the_docs_runs(name: str, monkeypatch: pytest.MonkeyPatch, tmp
     assert code
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     session: dict[str, object] = {}
     for block in code:
         exec(compile(block, name, "exec"), session)

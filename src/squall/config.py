@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
+import inspect
 import math
 import os
 import re
@@ -19,15 +21,20 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self, TypeVar, get_args
 
-from squall.errors import SettingError
+from squall.errors import SettingError, SquallError, UnknownSettingError
 from squall.records import Chaos, Fault, FaultKind, FaultPoint
 from squall.registry import BACKENDS
 from squall.units import parse_duration, parse_money, parse_size
 
 SMALL_DATA_ROWS = 50_000
 """Below this many rows ``workers="auto"`` means one, so that a fit is deterministic."""
+
+T = TypeVar("T")
+
+MAX_WORKERS = 1_000
+"""As many functions as a new AWS account may run at once, and more than one machine does well."""
 
 _AUTO = '"auto" or '
 STORES = ("embedded", "tcp")
@@ -45,6 +52,14 @@ class Problems:
     def add(self, problem: str) -> None:
         """Note one problem."""
         self._found.append(problem)
+
+    def include(self, error: SquallError) -> None:
+        """Note what another check has found, with its fix."""
+        if isinstance(error, SettingError) and error.problems:
+            self._found += error.problems
+            return
+        where = f"{error.where}: " if error.where is not None else ""
+        self._found.append(where + error.what + (f"; {error.fix}" if error.fix else ""))
 
     def check(self, parse: Callable[[Any], Any], name: str, value: Any) -> Any:
         """``parse(value)``, or None after noting the error that it raised."""
@@ -95,11 +110,15 @@ class Problems:
 
     def raise_if_any(self) -> None:
         """Raise one SettingError that lists all of them."""
-        if len(self._found) == 1:
-            raise SettingError(self._found[0], where=self._where)
-        if self._found:
+        if not self._found:
+            return
+        what = self._found[0]
+        if len(self._found) > 1:
             listed = "".join(f"\n  - {problem}" for problem in self._found)
-            raise SettingError(f"{len(self._found)} settings are wrong:{listed}", where=self._where)
+            what = f"{len(self._found)} settings are wrong:{listed}"
+        error = SettingError(what, where=self._where)
+        error.problems = tuple(self._found)
+        raise error
 
 
 def is_auto(value: Any) -> bool:
@@ -126,6 +145,29 @@ def did_you_mean(word: Any, known: Iterable[str]) -> str:
     """``' (did you mean "x"?)'`` if a known word is close, else nothing."""
     close = difflib.get_close_matches(str(word), list(known), n=1)
     return f' (did you mean "{close[0]}"?)' if close else ""
+
+
+def names_its_settings(cls: type[T]) -> type[T]:
+    """(decorator) Unknown settings are refused with all their names, and what was probably meant.
+
+    Raises
+    ------
+    UnknownSettingError
+        When an object is made with settings that ``cls`` does not have.
+    """
+    make: Callable[..., None] = vars(cls)["__init__"]
+    known = [name for name in inspect.signature(make).parameters if name != "self"]
+
+    @functools.wraps(make)
+    def init(self: T, *args: Any, **settings: Any) -> None:
+        unknown = [name for name in settings if name not in known]
+        if unknown:
+            told = "; ".join(f"there is no setting {name!r}{did_you_mean(name, known)}" for name in unknown)
+            raise UnknownSettingError(told, where=cls.__name__, fix=f"choose from {', '.join(known)}")
+        make(self, *args, **settings)
+
+    type.__setattr__(cls, "__init__", init)
+    return cls
 
 
 FAULT_POINTS: dict[FaultKind, tuple[FaultPoint, ...]] = {
@@ -197,6 +239,7 @@ def _tuple(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else ()
 
 
+@names_its_settings
 @dataclass(frozen=True, kw_only=True)
 class LocalBackend:
     """Functions as processes of this machine.
@@ -247,6 +290,7 @@ class LocalBackend:
         return parse_duration(self.lifetime)
 
 
+@names_its_settings
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """Where and with what a job runs.
@@ -306,12 +350,14 @@ class Run:
             problems.add(
                 f"backend={self.backend!r} is neither a name nor a backend object such as LocalBackend()"
             )
-        problems.integer("workers", self.workers, 1, auto=True)
+        problems.integer("workers", self.workers, 1, high=MAX_WORKERS, auto=True)
         size = problems.check(parse_size, "memory", self.memory)
         if size is not None and size < 128 << 20:
             problems.add(f"memory={self.memory!r} is below 128MB, the least that a function can have")
         if self.storage is not None and not isinstance(self.storage, (str, os.PathLike)):
             problems.add(f"storage={self.storage!r} must be a path or a URL")
+        elif self.storage is not None and not os.fspath(self.storage):
+            problems.add("storage='' is no place; leave it out for the user's cache")
         elif self.storage is not None and _is_strict(self.backend) and not _is_s3(self.storage):
             problems.add(
                 f"storage={_mask_secrets(self.storage)} is a folder, which functions with "
@@ -328,16 +374,13 @@ class Run:
             problems.check(parse_money, "budget", self.budget)
         if not isinstance(self.prices, (str, os.PathLike)):
             problems.add(f"prices={self.prices!r} must be the name of a price list or a path")
+        elif not os.fspath(self.prices):
+            problems.add("prices='' names no price list; leave it out for the default")
         problems.integer("random_state", self.random_state, 0)
         problems.raise_if_any()
 
     def replace(self, **changes: Any) -> Run:
         """A copy with some settings changed."""
-        known = [f.name for f in dataclasses.fields(self)]
-        problems = Problems("Run.replace")
-        for name in changes:
-            problems.choice("setting", name, known)
-        problems.raise_if_any()
         return dataclasses.replace(self, **changes)
 
     def __repr__(self) -> str:

@@ -38,7 +38,19 @@ def _rebuild(cls: type[SquallError], what: str, where: str | None, fix: str | No
 
 
 class SettingError(SquallError, ValueError):
-    """One or more settings are wrong; all of them are reported at once."""
+    """One or more settings are wrong; all of them are reported at once.
+
+    Attributes
+    ----------
+    problems : tuple of str
+        One text for each, where several were looked at together.
+    """
+
+    problems: tuple[str, ...] = ()
+
+
+class UnknownSettingError(SettingError, TypeError):
+    """There is no setting of that name; also a ``TypeError``, as for any unknown argument."""
 
 
 class DataError(SquallError, ValueError):

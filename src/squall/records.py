@@ -162,6 +162,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
     ``classes`` is the sorted label map; labels are stored as codes into it.
     ``missing`` counts missing values by column, for those columns that have some.
+    ``warnings`` are what reading had to say, each to follow the name of the source.
     """
 
     rows: int
@@ -171,6 +172,7 @@ class Manifest(msgspec.Struct, frozen=True):
     classes: list[str | int | float] | None = None
     missing: dict[str, int] = {}
     source: str = ""
+    warnings: list[str] = []
     format_version: int = 1
 
 
@@ -437,7 +439,9 @@ class HistoryRecord(msgspec.Struct, frozen=True):
 
     ``loss`` is progressive: each minibatch's loss before its update, averaged over rows.
     ``validation_loss`` is None where the next epoch was over before this one was measured.
-    ``workers`` is the number of slots that had a part in it.
+    ``workers`` is the number of slots that had a part in it.  ``unreported_rows`` are those among
+    ``rows`` whose worker died before it could report them: training has used them, but they are
+    not in ``loss`` and ``phases``.  (An epoch that was broken off counts reported rows only.)
     """
 
     epoch: int
@@ -449,6 +453,7 @@ class HistoryRecord(msgspec.Struct, frozen=True):
     workers: int
     phases: Phases
     by_worker: dict[int, Phases] = {}
+    unreported_rows: int = 0
 
 
 class AttemptRecord(msgspec.Struct, frozen=True):

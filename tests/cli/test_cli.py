@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import gzip
+import os
+import shutil
 import signal
+import subprocess
 import sys
 import warnings
 from collections.abc import Callable
@@ -14,6 +17,7 @@ import pytest
 
 import squall
 from squall.cli import main
+from squall.cli.show import console
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -22,7 +26,7 @@ Run = Callable[..., tuple[int, str, str]]
 def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
     """Run ``squall …`` in this process, in a folder of its own: (exit code, output, errors)."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr(console, "_width", 100)  # it may have been made long ago
 
     def run(*words: str | Path) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["squall", *map(str, words)])
@@ -141,6 +145,124 @@ def test_a_missing_file_and_a_missing_model(cli: Run, small: Path) -> None:
     assert code == 1 and "nowhere.squall" in err
     code, _, err = cli("predict", small, small)
     assert code == 1 and "not a model file" in err
+
+
+ODD = "m[bold]é….squall"
+
+
+def test_names_that_look_like_markup_are_shown_as_they_are(cli: Run, small: Path, tmp_path: Path) -> None:
+    odd = tmp_path / "a[" / "]b[red].csv"  # "[/]" alone would close what nothing has opened
+    odd.parent.mkdir()
+    odd.write_bytes(small.read_bytes())
+    code, out, _ = cli("train", "logistic", odd, "--label", "income-per-year", "--out", ODD)
+    assert code == 0 and str(odd) in out and f"saved to {ODD}" in out
+    code, out, _ = cli("predict", ODD, odd, "--out", "p[red].csv")
+    assert code == 0 and "written to p[red].csv" in out
+    code, _, err = cli("train", "logistic", odd, "--label", "[x]", "--out", ODD)
+    assert code == 1 and "there is no column '[x]'" in err
+    code, _, err = cli("status", "[/x]")
+    assert code == 1 and "no record of a job '[/x]'" in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train", "logistic", "~nosuchuser/d.csv", "--label", "y"],
+        ["train", "logistic", "d.csv", "--label", "y", "--out", "~nosuchuser/m"],
+        ["train", "logistic", "d.csv", "--label", "y", "--storage", "~nosuchuser/s"],
+        ["predict", "~nosuchuser/m", "d.csv"],
+        ["demo", "--out", "~nosuchuser/m"],
+        ["status", "0123456789ab", "--storage", "~nosuchuser/s"],
+    ],
+)
+def test_a_home_folder_that_is_not_there(cli: Run, words: list[str]) -> None:
+    code, _, err = cli(*words)
+    assert code == 1
+    assert "~nosuchuser/" in err and "no such user's home folder" in err and "Traceback" not in err
+
+
+def test_settings_of_every_sort_are_told_at_once_and_before_work(cli: Run, tmp_path: Path) -> None:
+    words = {"--prices": "", "--n-features": 0, "--storage": "", "--workers": 100_000, "--l2": -1}
+    typed = [str(word) for pair in words.items() for word in pair]
+    code, _, err = cli("train", "logistic", tmp_path / "absent.csv", "--label", "y", *typed)
+    assert code == 1 and "5 settings are wrong:" in err
+    for told in ("prices=''", "n_features=0", "storage=''", "workers=100000", "l2=-1"):
+        assert err.count(f"- {told}") == 1, err
+    code, _, err = cli("train", "logistic", small_absent := "x.csv", "--label", "y", "--prices", "nope")
+    assert code == 1 and "prices='nope'" in err and small_absent not in err
+
+
+@pytest.mark.parametrize("place", ["/proc/x", "/dev/null/x"])
+def test_a_store_that_cannot_be_written(cli: Run, small: Path, place: str) -> None:
+    code, _, err = cli("train", "logistic", small, "--label", "income-per-year", "--storage", place)
+    assert code == 1
+    assert "the object store refused" in err and "choose another `storage`" in err
+
+
+def test_pipes_and_devices_are_refused_rather_than_waited_for(cli: Run, small: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        code, _, err = cli("train", "logistic", path, "--label", "y")
+        assert code == 1 and "this is a pipe or a device" in err
+        code, _, err = cli("predict", path, small)
+        assert code == 1 and "it is a device or a pipe" in err
+
+
+@pytest.fixture(scope="session")
+def model(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model trained on those people."""
+    data = squall.read_csv(small, label="income-per-year", storage=tmp_path_factory.mktemp("storage"))
+    pipeline = squall.make_pipeline(squall.FeatureHasher(n_features=64), squall.LogisticRegression(epochs=1))
+    return squall.save(
+        pipeline.fit(data.select([c.name for c in data.columns])), small.with_suffix(".squall")
+    )
+
+
+def shell(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """What a user types, in a process of its own."""
+    full = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **environment}
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=full, timeout=50)
+
+
+def test_output_to_a_full_device(small: Path, model: Path) -> None:
+    done = shell(f"squall predict {model} {small} >/dev/full")
+    assert (done.returncode, done.stderr) == (1, "error: standard output: No space left on device\n")
+
+
+def test_output_that_is_closed(small: Path, model: Path) -> None:
+    done = shell(f"squall predict {model} {small} >&-")
+    assert done.returncode == 1 and done.stderr.startswith("error: standard output is closed\n")
+
+
+def test_output_that_nobody_reads_to_its_end(small: Path, model: Path) -> None:
+    done = shell(f"squall predict {model} {small} | head -1")
+    assert (done.stdout.count("\n"), done.stderr) == (1, "")
+
+
+def test_letters_that_the_terminal_lacks(tmp_path: Path) -> None:
+    names = ",".join(f"ä…{i}" for i in range(14))
+    rows = "".join("é" * (i % 3 + 1) + ",x" * 13 + (",jå\n" if i % 2 else ",nej\n") for i in range(60))
+    (tmp_path / "å.csv").write_text(f"{names},y\n{rows}")
+    ascii_only = {"PYTHONIOENCODING": "ascii", "LANG": "C", "LC_ALL": "C"}
+    train = f"cd {tmp_path}; squall train logistic å.csv --label y --out m.squall"
+    done = shell(train, **ascii_only)
+    assert done.returncode == 0 and "\\xe4" in done.stdout, done.stderr
+    done = shell(f"cd {tmp_path}; squall predict m.squall å.csv", **ascii_only)
+    assert done.returncode == 0 and "jå," in done.stdout, "a CSV file is UTF-8, not escaped"
+
+
+def test_a_failed_write_is_told_although_tidying_up_fails_too(
+    cli: Run, small: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def vanish(*_: object) -> None:
+        shutil.rmtree("out")
+        Path("out").write_text("now a file")
+        raise OSError(28, "No space left on device")
+
+    Path("out").mkdir()
+    monkeypatch.setattr("squall.cli.predict._write", vanish)
+    code, _, err = cli("predict", model, small, "--out", "out/p.csv")
+    assert code == 1 and "predictions cannot be written: No space left on device" in err
 
 
 def test_an_unknown_command_is_a_usage_error(cli: Run) -> None:

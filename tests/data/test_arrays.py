@@ -293,3 +293,24 @@ def test_weights():
     for weights in ([1, 2], [[1, 2, 3]], [1, -1, 1], [1, np.nan, 1], ["a", "b", "c"]):
         with pytest.raises(DataError, match="weight"):
             from_arrays(np.zeros((3, 1)), weights=weights)
+
+
+LONE = "a\ud800"  # as from bytes that were decoded with surrogateescape
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "settings", "where"),
+    [
+        ([[1.0], [2.0]], ["b", LONE], {}, "y"),
+        ([["b"], [LONE]], None, {}, "X, column '0'"),
+        (pd.DataFrame({"c": ["b", LONE]}), None, {}, "X, column 'c'"),
+        (pd.DataFrame({"c": pd.Categorical(["b", LONE])}), None, {}, "X, column 'c'"),
+        (pd.DataFrame({LONE: [1, 2]}), None, {}, "a column name of X"),
+        ([[1.0], [2.0]], None, {"feature_names": [LONE]}, "feature_names"),
+    ],
+)
+def test_text_that_no_file_can_hold_is_refused_where_it_is(X, y, settings, where):
+    with pytest.raises(DataError, match="lone surrogate") as caught:
+        from_arrays(X, y, **settings)
+    assert caught.value.where == where
+    str(caught.value).encode()

@@ -5,6 +5,7 @@ import csv
 import gzip
 import io
 import lzma
+import os
 import subprocess
 import sys
 import tracemalloc
@@ -114,12 +115,55 @@ def test_integers_beyond_int64_are_kept_as_text(write):
 
 
 def test_inf_is_named_not_swallowed(write):
-    with pytest.warns(UserWarning, match=r"f.csv:3:1: column 'a' .* 'inf' is none"):
-        assert kinds(read_csv(write("a\n1.5\ninf\n2\n"))) == {"a": "categorical"}
-    with pytest.warns(UserWarning, match="'inf' is none"):
-        read_csv(write("a\ninf\n2.5\n1\n"))
+    for text, line in (("1.5\n{}\n2", 3), ("{}\n2.5\n1", 2), ("7\n8\n{}", 4)):
+        for token in ("inf", "-Infinity", "1e400"):
+            told = rf"f.csv:{line}:1: column 'a' holds numbers, and '{token}' is not a finite one"
+            with pytest.raises(DataError, match=told):
+                read_csv(write(f"a\n{text.format(token)}\n"))
     data = read_csv(write("a\n1.5\ninf\n"), missing=["inf"])
     assert data.missing == {"a": 1}
+    assert kinds(read_csv(write("a\nJoe\nInf\nAnn\n"))) == {"a": "categorical"}, "a name"
+    assert kinds(read_csv(write("a\n1\ninf\n"), categorical=["a"])) == {"a": "categorical"}
+
+
+@pytest.mark.parametrize(
+    ("values_", "told"),
+    [
+        (['"1,5"', '"22,75"', '"-0,25"'], "have a decimal comma, as in '1,5'"),
+        (['"1,234"', "12", '"1,234,567.5"', '"4,000"'], "have commas between thousands, as in '1,234'"),
+        (["1.234.567", "'2.000", '"1.000,5"', "3.000.000"], "have separators between thousands"),
+        (["1 000", "2 000 000", "5 000"], "have separators between thousands, as in '1 000'"),
+        (["5%", "7.5 %", "10%"], "have a percent sign, as in '5%'"),
+        (["$5", "$7.50", '"$1,000"'], "have a currency sign, as in '\\$5'"),
+    ],
+)
+def test_numbers_in_another_notation_are_told(write, values_, told):
+    with pytest.warns(UserWarning, match=rf"f.csv:2:2: column 'b' is read as categories: its numbers {told}"):
+        data = read_csv(write("a,b\n" + "".join(f"x,{value}\n" for value in values_)))
+    assert kinds(data)["b"] == "categorical"
+
+
+def test_one_number_in_another_notation_is_told(write):
+    with pytest.warns(UserWarning, match=r"f.csv:4:1: .* but '1,234' is none \(commas between thousands"):
+        read_csv(write('a\n1\n2\n"1,234"\n4\n'))
+
+
+def test_text_with_commas_and_signs_is_no_number(write):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_csv(
+            write('a,b,c\n"Paris, France",100% wool,US$\n"Bonn, Germany",a 1 000,$\n"x,1",10.1.2.3,1-2\n')
+        )
+
+
+def test_warnings_are_shown_each_time(write, tmp_path):
+    path = write("a,b\n1,\n2,\nx,\n")
+    (tmp_path / "copy.csv").write_bytes(path.read_bytes())
+    for at in (path, path, tmp_path / "copy.csv"):
+        with pytest.warns(UserWarning) as caught:
+            read_csv(at)
+        told = sorted(str(w.message).partition(" is read")[0].partition(";")[0] for w in caught)
+        assert told == [f"{at}: column 'b' holds no value", f"{at}:4:1: column 'a'"]
 
 
 def test_categorical_keeps_leading_zeros(write):
@@ -375,6 +419,12 @@ def test_files_that_are_none(tmp_path, write):
         read_csv(tmp_path / "adlt.csv")
     with pytest.raises(DataError, match="this is a folder"):
         read_csv(tmp_path)
+    with pytest.raises(DataError, match="File name too long"):
+        read_csv(tmp_path / ("x" * 5000))
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/zero"):
+        with pytest.raises(DataError, match="this is a pipe or a device"):
+            read_csv(path)
 
 
 @pytest.mark.parametrize(
@@ -393,6 +443,11 @@ def test_files_that_are_none(tmp_path, write):
         ("a.csv", {"label": 3}, ["give the column's name"]),
         ("a.csv", {"label": ["y"]}, ["is not a column's name"]),
         ("a.csv", {"categorical": "zip"}, ["categorical='zip' is not a sequence"]),
+        (
+            "a.csv",
+            {"label": "\ud800", "missing": ["\udfff"]},
+            ["label='\\ud800' holds", "missing=['\\udfff']"],
+        ),
     ],
 )
 def test_all_wrong_settings_at_once(path, settings, messages):
@@ -448,16 +503,55 @@ def test_a_partition_that_was_removed_is_written_again(write, store):
     assert values(read_csv(path, storage=store), "a") == [1.0, 2.0]
 
 
-def test_a_damaged_store_is_a_typed_error(write, store):
+@pytest.fixture
+def damaged(write, store):
+    """A data set that is open, its file, and the names of its objects, of which one is damaged."""
     path = write("a\n1\n2\n")
     data = read_csv(path, storage=store)
     part, manifest = (next(key for key in list(store.keys()) if word in key) for word in ("part", "manifest"))
     store.put(part, bytes(store.get(part))[:-1] + b"x")
-    with pytest.raises(CorruptError, match=part):
+    return data, path, part, manifest
+
+
+def test_a_damaged_partition_is_read_from_the_file_again(damaged, store):
+    data, path, part, _ = damaged
+    with pytest.warns(UserWarning, match=rf"{part}: the object is damaged.* it is read from {path} again"):
+        assert values(data, "a") == [1.0, 2.0]
+    assert values(read_csv(path, storage=store), "a") == [1.0, 2.0]
+
+
+def test_a_disk_that_goes_on_damaging_is_a_typed_error(damaged, store, monkeypatch):
+    data, _, part, _ = damaged
+    put = store.put
+    monkeypatch.setattr(store, "put", lambda key, content: put(key, bytes(content)[:-1] + b"x"))
+    with pytest.warns(UserWarning, match="again"), pytest.raises(CorruptError, match=part):
         list(data.blocks())
+    with pytest.raises(CorruptError, match=part):  # and once is enough
+        list(data.blocks())
+
+
+@pytest.mark.parametrize(
+    "become", [lambda p: p.write_text("a\n3\n4\n5\n"), Path.unlink], ids=["other", "gone"]
+)
+def test_what_was_damaged_is_not_mended_from_another_file(damaged, store, become):
+    data, path, part, _ = damaged
+    before = bytes(store.get(part))
+    become(path)
+    with (
+        pytest.warns(UserWarning, match="again"),
+        pytest.raises(DataError, match=r"f\.csv: .*(changed|no such)"),
+    ):
+        list(data.blocks())
+    assert bytes(store.get(part)) == before
+
+
+def test_a_damaged_manifest_is_made_again(damaged, store):
+    _, path, _, manifest = damaged
     store.put(manifest, b"{")
-    with pytest.raises(CorruptError, match=manifest):
-        read_csv(path, storage=store)
+    with pytest.warns(UserWarning, match=rf"{manifest}: the object is not a manifest.* again"):
+        data = read_csv(path, storage=store)
+    assert values(data, "a") == [1.0, 2.0]
+    assert len(read_csv(path, storage=store)) == 2
 
 
 def test_a_file_that_changes_meanwhile_is_refused(write, store, monkeypatch):

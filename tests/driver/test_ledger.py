@@ -106,11 +106,30 @@ def test_a_file_that_is_no_price_list(tmp_path: Path, text: str, told: str) -> N
         load_prices(path)
 
 
-def test_negative_prices_are_refused(tmp_path: Path) -> None:
-    own = {name: getattr(PRICES, name) for name in PRICES.__struct_fields__} | {"request": -1.0}
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("request", -1.0),
+        ("gb_second", 1e308),
+        ("store_hour", 1e7),
+        ("object_get", float("nan")),
+        ("object_put", float("inf")),
+        ("granularity_s", 0.0),
+        ("granularity_s", 1e-300),
+        ("granularity_s", 1e300),
+    ],
+)
+def test_prices_that_are_none_are_refused(tmp_path: Path, field: str, value: float) -> None:
+    own = {name: getattr(PRICES, name) for name in PRICES.__struct_fields__} | {field: value}
     path = tmp_path / "prices.json"
     path.write_text(json.dumps(own))
-    with pytest.raises(SettingError, match="not a price"):
+    with pytest.raises(SettingError, match="not a price list"):
+        load_prices(path)
+
+
+@pytest.mark.parametrize("path", ["x" * 5000, "a\0b", "~nosuchuser/prices", "/dev/zero", "/"])
+def test_a_path_that_leads_to_no_price_list(path: str) -> None:
+    with pytest.raises(SettingError):
         load_prices(path)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
@@ -268,6 +270,30 @@ def test_held_out_loss_lands_in_its_epoch() -> None:
     assert machine.history[0].validation_loss == 0.25
 
 
+def test_rows_that_a_dead_worker_could_not_report_are_counted_and_marked() -> None:
+    machine = make(2, 2)
+    run(machine, Start(rows=20), report(0, rows=10), report(1, rows=3, done=False))
+    run(machine, Ended(1, 1, KILLED, 2), report(1, 2, rows=4))
+    (record,) = machine.history
+    assert (record.rows, record.unreported_rows) == (20, 3)
+    assert record.loss == pytest.approx(0.5), "a mean over the rows that were reported"
+    run(machine, report(0, epoch=1, rows=10), report(1, 2, epoch=1, rows=10))
+    assert (machine.history[1].rows, machine.history[1].unreported_rows) == (20, 0)
+
+
+def test_an_epoch_of_which_nothing_was_reported_is_on_record_all_the_same() -> None:
+    machine = make(1, 2)
+    run(machine, Start(rows=20), Ended(0, 1, KILLED, 9), report(0, 2, epoch=1, rows=20))
+    assert [(r.epoch, r.rows, r.unreported_rows) for r in machine.history] == [(1, 20, 20), (2, 20, 0)]
+    assert math.isnan(machine.history[0].loss)
+
+
+def test_an_epoch_that_is_broken_off_counts_what_was_reported() -> None:
+    machine = make(1, 2)
+    run(machine, Start(rows=20), report(0, rows=7, done=False), Stop("enough"), Ended(0, 1, STOPPED, 3))
+    assert (machine.history[0].rows, machine.history[0].unreported_rows) == (7, 0)
+
+
 def test_one_evaluation_at_a_time_and_always_the_newest() -> None:
     machine = make(1, 4, evaluates=True)
     run(machine, Start(), report(0, epoch=0))
@@ -325,6 +351,47 @@ def test_the_deadline_stops_the_job_in_time() -> None:
     assert machine.handle(Tick(), now=9.0) == []
     assert machine.handle(Tick(), now=9.9) == [RequestStop()]
     assert machine.reason == "deadline"
+
+
+def measuring(**limits: float) -> JobMachine:
+    """A machine whose training is over, and whose last model is being measured."""
+    machine = make(1, 1, evaluates=True, **limits)
+    run(machine, Start(), report(0), Ended(0, 1, FINISHED, 3))
+    assert machine.state == "finishing"
+    return machine
+
+
+def test_the_deadline_holds_while_the_last_model_is_measured() -> None:
+    machine = measuring(deadline_s=10.0)
+    machine.handle(Tick(), now=9.99)
+    assert machine.state == "finishing", "what is left of the time may be used"
+    machine.handle(Tick(), now=10.01)
+    assert (machine.state, machine.reason) == ("finished", "deadline")
+    assert machine.history[0].validation_loss is None
+
+
+def test_the_budget_holds_while_the_last_model_is_measured() -> None:
+    machine = measuring(budget_usd=1e-3)
+    machine.handle(Tick(), now=2.0)
+    assert machine.state == "finishing"
+    machine.handle(Tick(), now=3600.0)
+    assert (machine.state, machine.reason) == ("finished", "budget")
+
+
+def test_a_stop_ends_the_last_measurement() -> None:
+    machine = measuring()
+    run(machine, Stop("interrupted"))
+    assert (machine.state, machine.reason) == ("finished", "interrupted")
+
+
+def test_the_first_reason_is_kept_when_the_measurement_is_stopped_as_well() -> None:
+    machine = make(1, 9, evaluates=True, deadline_s=10.0)
+    run(machine, Start(), report(0))
+    machine.handle(Stop("interrupted"), now=9.0)
+    machine.handle(Ended(0, 1, STOPPED, 3), now=9.5)
+    assert machine.state == "finishing"
+    machine.handle(Tick(), now=10.01)
+    assert (machine.state, machine.reason) == ("finished", "interrupted")
 
 
 def test_the_budget_stops_the_job_before_it_is_spent() -> None:
@@ -394,6 +461,8 @@ class AnyCourse(RuleBasedStateMachine):
                 case Evaluate(epoch):
                     assert self.evaluating is None, "two evaluations at once"
                     self.evaluating = epoch
+        if self.machine.ended and isinstance(event, Stop):
+            self.evaluating = None  # it is given up
 
     slots = st.integers(0, 2)
 

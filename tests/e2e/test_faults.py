@@ -36,6 +36,9 @@ def check_survival(job: squall.Job[Any]) -> None:
     assert successor.first_minibatch == KILL.minibatch, "its successor went on from there"
     assert all(attempt.minibatches > 0 for attempt in attempts.values())
     assert model.history_[-1].validation_loss == pytest.approx(0.310, abs=0.006)
+    assert {record.rows for record in model.history_} == {26049}, "each row once an epoch, for all that"
+    assert model.history_[3].unreported_rows > 0, "what it trained on and could not report is known"
+    assert sum(r.unreported_rows for r in model.history_) == model.history_[3].unreported_rows
     assert model.stopped_ == "epochs"
     assert model.bill_.invocations == 3, "the dead attempt is paid for, too"
     assert "attempt 2" in job.logs(worker=1)

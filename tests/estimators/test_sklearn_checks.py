@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from squall import FeatureHasher, LogisticRegression, MinMaxScaler, Pipeline, make_pipeline
@@ -36,7 +38,10 @@ EXPECTED_TO_FAIL = {
     ],
     expected_failed_checks=lambda estimator: EXPECTED_TO_FAIL.get(type(estimator), {}),
 )
-def test_a_check_of_scikit_learn(estimator: Any, check: Any) -> None:
+def test_a_check_of_scikit_learn(
+    estimator: Any, check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # they leave mapped files until the very end
     check(estimator)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -15,8 +17,9 @@ from typing import Any
 
 import pytest
 
+from squall import procfs
 from squall.errors import PlatformError, SettingError
-from squall.functions.local import leftovers, memory, pool, procfs
+from squall.functions.local import leftovers, memory, pool, wire
 from squall.functions.local.connection import Connection
 from squall.functions.local.platform import MAX_LOG_BYTES, LocalPlatform
 from squall.records import Outcome, OutcomeKind, Shape
@@ -740,6 +743,53 @@ def test_launcher_that_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             platform.prepare(shape("echo"))
         assert caught.value.fix
         platform.close()
+
+
+@pytest.mark.parametrize(("times", "starts"), [(1, True), (2, False)])
+def test_a_launcher_that_is_killed_while_it_starts_gets_one_successor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int, starts: bool
+) -> None:
+    fragile = tmp_path / "python"
+    fragile.write_text(
+        f"#!/bin/sh\necho x >>{tmp_path}/starts\n[ $(wc -l <{tmp_path}/starts) -le {times} ] && kill -9 $$\n"
+        f'exec {sys.executable} "$@"\n'
+    )
+    fragile.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(fragile))
+    platform = LocalPlatform()
+    if starts:
+        assert call(platform, "echo", a=1).value == {"a": 1}
+    else:
+        with pytest.raises(PlatformError, match="did not start"):
+            platform.prepare(shape("echo"))
+    platform.close()
+    assert (tmp_path / "starts").read_text() == "x\n" * 2
+
+
+def test_a_launcher_whose_folder_was_removed_makes_another(fresh: LocalPlatform) -> None:
+    """As by something that tidies the system's folder for temporary files."""
+    endpoint = fresh.prepare(shape("about"))
+    warm = endpoint.invoke({}).outcome(WAIT_S)
+    shutil.rmtree(connection_of(fresh).home)
+    again = endpoint.invoke({}).outcome(WAIT_S)
+    assert again.value["pid"] == warm.value["pid"] and not again.cold
+    shutil.rmtree(connection_of(fresh).home)
+    assert fresh.prepare(shape("about", memory_mb=192)).invoke({}).outcome(WAIT_S).value["temp_dir"]
+
+
+def test_a_client_that_is_killed_while_its_launcher_starts_leaves_nothing(tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        launcher = subprocess.Popen(
+            [sys.executable, "-m", "squall.functions.local.launcher", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": SOURCE},
+        )
+    ours.sendall(wire.frame(wire.Hello(10, "auto", 60.0, None, False, 512)))
+    ours.close()
+    launcher.wait(WAIT_S)
+    assert list(tmp_path.iterdir()) == [] and not cgroups_of(launcher.pid)
 
 
 def test_pool_shares_and_ends() -> None:

@@ -161,7 +161,7 @@ def client(source: str, home: Path, before: list[str], **variables: str) -> str:
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
     """A folder that other users may write to (pytest's own are closed to them)."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         Path(folder).chmod(0o777)
         yield Path(folder)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
 import signal
 import sys
 import warnings
@@ -152,6 +155,20 @@ def status(
 
 
 @app.command()
+def clean(
+    days: Annotated[
+        float, typer.Option(min=1, help="Days without a sign of use after which something goes.")
+    ] = 30,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
+    storage: Storage = None,
+) -> None:
+    """Remove what killed jobs have left, and stored data sets that nobody uses; never a live job's."""
+    from squall.cli.clean import run_clean
+
+    run_clean(days=days, dry_run=dry_run, storage=storage)
+
+
+@app.command()
 def doctor(storage: Storage = None) -> None:
     """Check the installation and this machine, and say how to mend what is missing."""
     from squall.cli.doctor import run_doctor
@@ -167,11 +184,28 @@ def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     sys.stderr.write(f"warning: {message}\n")
 
 
+def _give_up_full_output() -> None:
+    """What standard output does not take is dropped, lest Python complains again at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with open(os.devnull, "w") as nowhere:  # noqa: PTH123 (a device)
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+
+
 def run() -> None:
     """Run the command line; Squall's own errors become one clear message and exit code 1."""
     warnings.showwarning = _show_warning
+    if sys.stderr is None:  # it was closed, as by 2>&-
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 (a device, for the life of the process)
+    if sys.stdout is None:
+        sys.exit("error: standard output is closed\n  fix: send it to a file, or to /dev/null")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a letter is no error
     try:
         app()
+        sys.stdout.flush()
     except SquallError as error:
         from squall.cli.show import print_error
 
@@ -179,10 +213,13 @@ def run() -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:  # the reader of our output has gone, as `head` does
-        sys.stderr.close()
-        sys.exit(0)
+    except OSError as error:
+        # Of our output: files are dealt with where they are read and written.
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"error: {error.filename or 'standard output'}: {error.strerror or error}\n")
+        sys.exit(1)
     finally:
+        _give_up_full_output()
         # What is warm ends now, and a Ctrl-C that comes late does not break into that.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         squall.shutdown()

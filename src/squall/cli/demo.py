@@ -11,6 +11,7 @@ from squall.cli.quality import held_out_quality
 from squall.cli.show import console, follow, print_bill, print_metrics
 from squall.errors import SquallError
 from squall.estimators.persistence import check_target
+from squall.paths import user_path
 from squall.units import format_duration
 
 LABEL = "income-per-year"
@@ -35,9 +36,11 @@ def census_file() -> Path:
 def run_demo(*, workers: int, epochs: int, out: Path, storage: str | None, seed: int) -> None:
     """Read, split, scale, hash, train, measure, save; then say how to do it again."""
     began = time.perf_counter()
-    check_target(out.expanduser())
+    check_target(user_path(out))
+    run = squall.Run(backend="local", workers=workers, storage=storage, random_state=seed)
     path = census_file()
-    console.print(f"[bold]Squall {squall.__version__}[/bold]: will a person earn more than $50,000 a year?\n")
+    console.print(f"Squall {squall.__version__}", style="bold", end=": ")
+    console.print("will a person earn more than $50,000 a year?\n")
     data = squall.read_csv(path, label=LABEL, storage=storage)
     train, test = data.split(test=0.2, random_state=seed)
     text = sum(c.kind == "categorical" for c in data.columns)
@@ -51,7 +54,6 @@ def run_demo(*, workers: int, epochs: int, out: Path, storage: str | None, seed:
         squall.FeatureHasher(n_features=2**18),
         squall.LogisticRegression(epochs=epochs, batch_size=64, learning_rate=0.5),
     )
-    run = squall.Run(backend="local", workers=workers, storage=storage, random_state=seed)
     job = squall.submit(model, train, validation=test, run=run)
     functions = f"{workers} local function{'s' if workers > 1 else ''}"
     fitted = follow(job, f"logistic regression on {functions}, AdaGrad, minibatch 64, rate 0.5")
@@ -67,7 +69,7 @@ def run_demo(*, workers: int, epochs: int, out: Path, storage: str | None, seed:
 
 
 def _print_how_to_repeat(path: Path, workers: int, epochs: int, out: Path, seed: int) -> None:
-    console.print("\n[bold]The same in Python[/bold]")
+    console.print("\nThe same in Python", style="bold")
     console.print(
         f"""    import squall
     data = squall.read_csv({str(path)!r}, label={LABEL!r})
@@ -79,15 +81,13 @@ def _print_how_to_repeat(path: Path, workers: int, epochs: int, out: Path, seed:
         model.fit(train, validation=test)
     print(model.score(test), model.cost_usd_)
     squall.save(model, {str(out)!r})""",
-        markup=False,
         soft_wrap=True,
     )
     file, model = shlex.quote(str(path)), shlex.quote(str(out))
-    console.print("\n[bold]The same on the command line[/bold]")
+    console.print("\nThe same on the command line", style="bold")
     console.print(
         f"    squall train logistic {file} --label {LABEL} --workers {workers} --epochs {epochs} "
         f"--batch-size 64 --learning-rate 0.5 --seed {seed} --out {model}\n"
         f"    squall predict {model} {file} --out predictions.csv",
-        markup=False,
         soft_wrap=True,
     )

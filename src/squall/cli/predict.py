@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import io
 import os
 import sys
 from pathlib import Path
@@ -13,6 +15,7 @@ from squall.cli.show import console
 from squall.data.dataset import Dataset
 from squall.errors import DataError, SquallError
 from squall.estimators.persistence import check_target
+from squall.paths import user_path
 
 
 def run_predict(
@@ -24,9 +27,11 @@ def run_predict(
     text = [c.name for c in columns if c.kind == "categorical"]
     data = _read(data_path, text, header=header, delimiter=delimiter.replace("\\t", "\t"), storage=storage)
     if out is None:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8")  # as the files that we write, on any terminal
         _write(sys.stdout, model, data)
         return
-    target = out.expanduser()
+    target = user_path(out)
     check_target(target)
     partial = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
@@ -40,8 +45,9 @@ def run_predict(
             fix="choose a folder that exists, can be written to and has space",
         ) from error
     finally:
-        partial.unlink(missing_ok=True)
-    console.print(f"{data.n_rows:,} predictions written to {target}", markup=False)
+        with contextlib.suppress(OSError):  # what went wrong before says more
+            partial.unlink()
+    console.print(f"{data.n_rows:,} predictions written to {target}")
 
 
 def _read(path: Path, text: list[str], **settings: Any) -> Dataset:

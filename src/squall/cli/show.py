@@ -17,8 +17,9 @@ from squall.estimators.progress import progress_line
 from squall.records import Bill, HistoryRecord
 from squall.units import format_count, format_duration, format_money
 
-console = Console(highlight=False)
-errors = Console(stderr=True, highlight=False)
+# Names and paths are the user's: "[x]" in them is not markup.
+console = Console(highlight=False, markup=False)
+errors = Console(stderr=True, highlight=False, markup=False)
 
 _REFRESH_S = 0.1
 

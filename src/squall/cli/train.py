@@ -12,8 +12,11 @@ from squall.cli.quality import held_out_quality
 from squall.cli.show import console, follow, print_bill, print_metrics
 from squall.config import DEFAULT_PRICES, Problems
 from squall.data.dataset import Dataset
+from squall.data.objects import ObjectStore
+from squall.driver.ledger import load_prices
 from squall.errors import SquallError
 from squall.estimators.persistence import check_target
+from squall.paths import user_path
 
 T = TypeVar("T")
 N = TypeVar("N", int, float)
@@ -73,7 +76,7 @@ def train_logistic(options: TrainOptions) -> None:
     print_bill(fitted.bill_, local=True)
     if fitted.stopped_ != "epochs":
         console.print(f"\ntraining ended early by: {fitted.stopped_}")
-    console.print(f"\nsaved to {saved}", markup=False)
+    console.print(f"\nsaved to {saved}")
     if fitted.stopped_ == "interrupted":
         raise KeyboardInterrupt
 
@@ -84,7 +87,6 @@ def _print_columns(path: Path, data: Dataset) -> None:
     listed = f" ({', '.join(text[:12])}{' …' if len(text) > 12 else ''})" if text else ""
     console.print(
         f"{path}: {data.n_rows:,} rows; {numbers} numeric and {len(text)} text columns{listed}\n",
-        markup=False,
         soft_wrap=True,
     )
 
@@ -105,6 +107,7 @@ def _settings(options: TrainOptions) -> tuple[squall.Run, squall.LogisticRegress
         l2=options.l2,
     )
     _collect(problems, model._check_settings)
+    prices = DEFAULT_PRICES if options.prices is None else options.prices
     run = _collect(
         problems,
         lambda: squall.Run(
@@ -113,10 +116,15 @@ def _settings(options: TrainOptions) -> tuple[squall.Run, squall.LogisticRegress
             storage=options.storage,
             deadline=options.deadline,
             budget=options.budget,
-            prices=options.prices or DEFAULT_PRICES,
+            prices=prices,
             random_state=options.seed,
         ),
     )
+    if options.storage:
+        _collect(problems, lambda: ObjectStore(str(options.storage)))
+    if prices:
+        _collect(problems, lambda: load_prices(prices))
+    _collect(problems, squall.FeatureHasher(n_features=options.n_features)._check_settings)
     problems.raise_if_any()
     assert run is not None
     return run, model
@@ -126,7 +134,7 @@ def _collect(problems: Problems, check: Callable[[], T]) -> T | None:
     try:
         return check()
     except SquallError as error:
-        problems.add(error.what)
+        problems.include(error)
         return None
 
 
@@ -142,7 +150,7 @@ def _parsed(problems: Problems, name: str, text: str, kind: Callable[[str], N]) 
 
 
 def _check_out(out: Path, data: Path) -> None:
-    target = out.expanduser()
+    target = user_path(out)
     check_target(target)
     if target.exists() and data.exists() and target.samefile(data):
         fix = "choose another file"

@@ -16,6 +16,7 @@ from squall.data.dataset import Dataset
 from squall.data.frames import frame_columns, object_column
 from squall.data.labels import Classes, encode_labels
 from squall.data.sources import MemorySource
+from squall.data.text import check_storable
 from squall.errors import DataError
 from squall.records import Column, DenseColumn, Float64, Int32, NumericColumn, RawBlock, SparseColumn
 
@@ -171,6 +172,7 @@ def checked_names(names: Sequence[str], width: int) -> list[str]:
     if len(set(titles)) != len(titles):
         twice = next(t for i, t in enumerate(titles) if t in titles[:i])
         raise DataError(f"two columns are named {twice!r}", where="X", fix="rename one of them")
+    check_storable(titles, "feature_names")
     return titles
 
 

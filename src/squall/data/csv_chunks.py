@@ -101,7 +101,11 @@ class Chunk:
 
     def where(self, row: int, column: int) -> str:
         """``file:line:field``, the last two counted from 1."""
-        return f"{self._form.path}:{self._first_line + int(self._fields.lines[row])}:{column + 1}"
+        return f"{self._form.path}{self.place(row, column)}"
+
+    def place(self, row: int, column: int) -> str:
+        """The same without the file: ``:line:field``."""
+        return f":{self._first_line + int(self._fields.lines[row])}:{column + 1}"
 
     def without_header(self) -> tuple[list[str], Chunk]:
         """(names in the first record, the records after it)."""

@@ -34,6 +34,8 @@ class CsvReader:
         The label.
     n_rows : int
         Number of records.
+    warnings : list of str
+        What a reader should know; each is to follow the file's name.
 
     Raises
     ------
@@ -50,6 +52,7 @@ class CsvReader:
         self.n_rows = survey.n_rows
         self.label = survey.finish_label()
         self.columns = survey.finish_columns()
+        self.warnings = survey.warnings
         at = {name: i for i, name in enumerate(survey.names)}
         self._places = [at[spec.name] for spec in self.columns]
 

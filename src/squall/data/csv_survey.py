@@ -7,7 +7,6 @@ fractions or missing values they are kept as text, with a warning.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,12 +14,14 @@ import numpy as np
 
 from squall._kernels import CSV_FLOAT, CSV_INTEGER, CSV_TEXT, CSV_WIDE_INTEGER, StringDictionary, csv_kind
 from squall.data.csv_chunks import Chunk, CsvFormat
+from squall.data.csv_text import is_infinite, is_plain, notation
 from squall.data.hints import column_hint
 from squall.data.labels import Classes, check_class_count, sorted_classes
 from squall.errors import DataError
 from squall.records import CategoricalColumn, ColumnSpec, Int32
 
 _MAX_EXACT = 2**53
+_SAMPLE_ROWS = 200
 
 Kind = Literal["int64", "float64", "categorical"]
 
@@ -44,6 +45,7 @@ class Survey:
         self._wanted, self._categorical = label, categorical
         self.names: list[str] = []
         self.n_rows = 0
+        self.warnings: list[str] = []  # each to follow the file's name
         self._label = -1
         self._label_texts = StringDictionary()
 
@@ -123,14 +125,51 @@ class Survey:
             self._warn_of_text(chunk, column, before, first_text, n_present)
 
     def _warn_of_text(self, chunk: Chunk, column: int, before: int, row: int, n_present: int) -> None:
-        """One token that is no number turns a column of numbers into categories: say which."""
+        """One token that is no number turns a column of numbers into categories: say which.
+
+        Raises
+        ------
+        DataError
+            If it is an infinite number: no model could be trained on it.
+        """
         numbers, _ = chunk.float64(column)
+        text = chunk.text(row, column)
         if before or np.count_nonzero(~np.isnan(numbers)) > n_present / 2:
-            _warn(
-                f"{chunk.where(row, column)}: column {self.names[column]!r} is read as categories: it holds "
-                f"numbers, but {chunk.text(row, column)!r} is none; if that means 'missing', list it in "
-                "missing=, if the column is text, name it in categorical="
+            if is_infinite(text):
+                raise DataError(
+                    f"column {self.names[column]!r} holds numbers, and {text!r} is not a finite one",
+                    where=chunk.where(row, column),
+                    fix=f"correct it, or list {text!r} in missing= to read it as missing; if the column is "
+                    "text, name it in categorical=",
+                )
+            other = notation(text)
+            why = f" ({other[0]}: {other[1]})" if other else ""
+            self._warn(
+                f"{chunk.place(row, column)}: column {self.names[column]!r} is read as categories: it holds "
+                f"numbers, but {text!r} is none{why}; if that means 'missing', list it in missing=, if the "
+                "column is text, name it in categorical="
             )
+        else:
+            self._warn_of_notation(chunk, column)
+
+    def _warn_of_notation(self, chunk: Chunk, column: int) -> None:
+        """Numbers throughout, but in a notation that is not read: say which, and where it begins."""
+        rows = np.unique(np.linspace(0, chunk.n_rows - 1, _SAMPLE_ROWS, dtype=np.int64)).tolist()
+        texts = {row: chunk.text(row, column) for row in rows}
+        odd = [row for row, text in texts.items() if notation(text)]
+        if not odd or len(odd) + sum(map(is_plain, texts.values())) <= len(rows) / 2:
+            return
+        text = texts[odd[0]]
+        found = notation(text)
+        assert found is not None
+        self._warn(
+            f"{chunk.place(odd[0], column)}: column {self.names[column]!r} is read as categories: its "
+            f"numbers have {found[0]}, as in {text!r}; {found[1]} for it to be read as numbers, or name it "
+            "in categorical= if it is text"
+        )
+
+    def _warn(self, message: str) -> None:
+        self.warnings.append(message)
 
     def _look_at_label(self, chunk: Chunk, column: int) -> None:
         codes = chunk.codes(column, self._label_texts)
@@ -169,18 +208,14 @@ class Survey:
             return "categorical"
         kind = csv_kind(evidence)
         if kind == "missing":
-            _warn(f"{self._path}: column {name!r} holds no value; it is kept, as float64 NaN")
+            self._warn(f": column {name!r} holds no value; it is kept, as float64 NaN")
         too_wide = evidence & CSV_WIDE_INTEGER and (evidence & CSV_FLOAT or self._some_missing[column])
         if too_wide and not evidence & CSV_TEXT:
             beside = "fractions" if evidence & CSV_FLOAT else "missing values"
-            _warn(
-                f"{self._path}: column {name!r} is read as categories: it holds integers beyond 2**53 beside "
+            self._warn(
+                f": column {name!r} is read as categories: it holds integers beyond 2**53 beside "
                 f"{beside}, and float64 would round them; name it in categorical= if it is an identifier"
             )
         if kind == "text" or too_wide:
             return "categorical"
         return "float64" if kind != "integer" or self._some_missing[column] else "int64"
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, UserWarning, stacklevel=2)

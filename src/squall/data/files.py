@@ -31,8 +31,15 @@ def checked_file(path: Path) -> Path:
     Raises
     ------
     DataError
-        If it does not exist, or is a folder.
+        If it does not exist, cannot be looked at, or is a folder, a pipe or a device.
     """
+    try:
+        return _checked(path)
+    except OSError as error:
+        raise DataError(f"the file cannot be read: {error.strerror}", where=str(path)[:200]) from error
+
+
+def _checked(path: Path) -> Path:
     if path.is_dir():
         raise DataError("this is a folder, not a file", where=str(path), fix="give the path of one file")
     if not path.exists():
@@ -43,6 +50,12 @@ def checked_file(path: Path) -> Path:
             fix=f"did you mean {near[0]!r}?"
             if near
             else "check the path; relative ones start from the working folder",
+        )
+    if not path.is_file():
+        raise DataError(
+            "this is a pipe or a device, which ends after one reading or never; a file is read twice",
+            where=str(path),
+            fix="write its contents to a file first",
         )
     return path
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from squall.data.text import check_storable
 from squall.errors import DataError, DataTypeError
 from squall.records import CategoricalColumn, Column, NumericColumn
 
@@ -30,6 +31,7 @@ def frame_columns(frame: Any, names: Sequence[str] | None) -> dict[str, Column]:
     if len(set(titles)) != len(titles):
         twice = next(t for i, t in enumerate(titles) if t in titles[:i])
         raise DataError(f"two columns are named {twice!r}", where="X", fix="rename one of them")
+    check_storable(titles, "a column name of X")
     return {name: _series_column(frame.iloc[:, i], f"X, column {name!r}") for i, name in enumerate(titles)}
 
 
@@ -37,6 +39,7 @@ def _series_column(series: Any, where: str) -> Column:
     kind = getattr(series.dtype, "kind", "O")
     if hasattr(series, "cat"):
         categories = [str(value) for value in series.cat.categories]
+        check_storable(categories, where)
         return CategoricalColumn.from_strings(np.asarray(series.cat.codes, dtype=np.int32), categories)
     if kind in "mM" or "datetime" in str(series.dtype):
         raise DataError(
@@ -102,7 +105,7 @@ def object_column(
     # NumPy's numbers are not all Python's: str, int, float and bool cover those that are scalars.
     if all(isinstance(v, str) for v in present):
         if len(present) or not len(values):
-            return _text_column(values, missing)
+            return _text_column(values, missing, where)
         return NumericColumn(np.full(len(values), np.nan))
     if all(isinstance(v, int | float | np.number | np.bool_) for v in present):
         return _numbers_among_objects(values, present, missing, where)
@@ -121,7 +124,7 @@ def _odd_one(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_], where: st
     return DataError(f"{told} in a column of text", where=where, fix=fix)
 
 
-def _text_column(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> CategoricalColumn:
+def _text_column(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_], where: str) -> CategoricalColumn:
     place: dict[str, int] = {}
     codes = np.array(
         [
@@ -130,6 +133,7 @@ def _text_column(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> Ca
         ],
         dtype=np.int32,
     )
+    check_storable(place, where)
     return CategoricalColumn.from_strings(codes, list(place))
 
 

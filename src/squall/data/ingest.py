@@ -7,34 +7,62 @@ same bytes, and either's manifest is right.
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
-from squall.data.dataset import Dataset
 from squall.data.objects import ObjectStore
 from squall.data.partitions import SUFFIX, write_partition
 from squall.data.rows import count_missing
 from squall.data.sources import MANIFEST, StoredSource, load_manifest
+from squall.errors import CorruptError
 from squall.records import Manifest, PartitionInfo, RawBlock
 
 
-def open_stored(store: ObjectStore, prefix: str) -> Dataset | None:
-    """The data set below ``prefix``; None if it is not there, or lacks a partition.
+def stored_source(
+    store: ObjectStore, prefix: str, origin: str, write: Callable[[], Manifest]
+) -> StoredSource:
+    """The data set below ``prefix``, which ``write()`` makes if it is not there, or damaged.
 
-    Raises
-    ------
-    CorruptError
-        If its manifest cannot be read.
+    Parameters
+    ----------
+    store : ObjectStore
+        A cache: all that is below ``prefix`` can be made again.
+    prefix : str
+        Where.
+    origin : str
+        What it is made from, for messages.
+    write : callable
+        Stores all partitions and gives the manifest for them.
     """
+
+    def rebuild(damage: CorruptError) -> None:
+        warnings.warn(f"{damage.where}: {damage.what}; it is read from {origin} again", stacklevel=2)
+        write()
+
+    manifest = None
+    try:
+        manifest = _complete_manifest(store, prefix)
+    except CorruptError as damage:
+        store.delete(f"{prefix}/{MANIFEST}")
+        warnings.warn(f"{damage.where}: {damage.what}; it is read from {origin} again", stacklevel=2)
+    if manifest is None:
+        manifest = _publish(store, prefix, write())
+    return StoredSource(store, manifest, rebuild)
+
+
+def _complete_manifest(store: ObjectStore, prefix: str) -> Manifest | None:
+    """The manifest, if it is there and all its partitions are."""
     present = set(store.keys(prefix))
     if f"{prefix}/{MANIFEST}" not in present:
         return None
     manifest = load_manifest(store, f"{prefix}/{MANIFEST}")
     if any(p.key not in present for p in manifest.partitions):
         return None  # someone removed a part of the cache: it is written again
-    return Dataset(StoredSource(store, manifest))
+    store.touch(f"{prefix}/{MANIFEST}")  # `squall clean` removes what is not used
+    return manifest
 
 
 def store_blocks(
@@ -49,9 +77,9 @@ def store_blocks(
     return partitions, {name: n for name, n in missing.items() if n}
 
 
-def publish(store: ObjectStore, prefix: str, manifest: Manifest) -> Dataset:
-    """Write the manifest, unless another writer of the same content has, and open the data set."""
+def _publish(store: ObjectStore, prefix: str, manifest: Manifest) -> Manifest:
+    """Write the manifest, unless another writer of the same content has: then it is theirs."""
     key = f"{prefix}/{MANIFEST}"
-    if not store.create(key, msgspec.json.encode(manifest)):
-        manifest = load_manifest(store, key)
-    return Dataset(StoredSource(store, manifest))
+    if store.create(key, msgspec.json.encode(manifest)):
+        return manifest
+    return load_manifest(store, key)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from squall.data.text import check_storable
 from squall.errors import DataError
 from squall.records import Int32
 
@@ -37,6 +38,7 @@ def encode_labels(y: Any, n_rows: int, where: str = "y") -> tuple[Classes, Int32
     _refuse_missing(y, values, where)
     classes, codes = _distinct(_usable(values, where))
     check_class_count(len(classes), where)
+    check_storable((label for label in classes.tolist() if isinstance(label, str)), where)
     return classes, codes
 
 

@@ -7,14 +7,15 @@ worker's memory.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import mmap
 import os
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import obstore
@@ -22,12 +23,21 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import LocalStore, from_url
 
 from squall.errors import SettingError, StoreError
+from squall.paths import user_path
 
 _T = TypeVar("_T")
 _PART = re.compile(r"[A-Za-z0-9._=+@,~-]+")
 _MAX_KEY = 1024  # S3's limit
 # What obstore lets through: its own classes, and Python's for missing objects, rights and paths.
 _REFUSALS = (BaseError, OSError, ValueError)
+
+
+class Entry(NamedTuple):
+    """An object as a listing shows it; ``modified`` is seconds since 1970."""
+
+    key: str
+    size: int
+    modified: float
 
 
 def default_storage() -> str:
@@ -199,6 +209,23 @@ class ObjectStore:
         )
         return sorted(found)
 
+    def entries(self, prefix: str) -> list[Entry]:
+        """All that is stored below the folder ``prefix``; locally also what writers left unfinished."""
+        checked_key(prefix)
+        self._count(puts=1)
+        if self._folder is not None:
+            return list(_walk(self._folder, prefix))
+        listed = self._request(
+            prefix, lambda store: [item for page in obstore.list(store, prefix) for item in page]
+        )
+        return [Entry(i["path"], i["size"], i["last_modified"].timestamp()) for i in listed]
+
+    def touch(self, key: str) -> None:
+        """Note, in a local folder, that an object is used: its time of modification becomes now."""
+        if self._folder is not None:
+            with contextlib.suppress(OSError):  # another user's cache may be read only
+                os.utime(self._folder / checked_key(key))
+
     # ------------------------------------------------------------------------------- private
 
     def _write(self, key: str, data: bytes | memoryview, mode: Literal["create", "overwrite"]) -> None:
@@ -282,6 +309,8 @@ class ObjectStore:
             fix = "give this user the right to read and write there, or choose another `storage`"
         elif isinstance(error, (NotADirectoryError, FileExistsError)):
             fix = "a file is where a folder is needed: choose another `storage`"
+        elif isinstance(error, FileNotFoundError):
+            fix = "no folder can be made there: choose another `storage`"
         return StoreError(f"the object store refused: {text}", where=self._name(key), fix=fix)
 
 
@@ -315,8 +344,16 @@ def _parse(text: str) -> tuple[str, Path | None]:
 
 
 def _local(path: Path) -> tuple[str, Path]:
-    folder = Path(os.path.abspath(path.expanduser()))  # noqa: PTH100  (also removes "..")
+    folder = Path(os.path.abspath(user_path(path)))  # noqa: PTH100  (also removes "..")
     return folder.as_uri(), folder
+
+
+def _walk(root: Path, prefix: str) -> Iterator[Entry]:
+    for folder, _, names in os.walk(root / prefix):
+        for path in (Path(folder, name) for name in names):
+            with contextlib.suppress(FileNotFoundError):  # it has just been removed
+                stat = path.stat()
+                yield Entry(path.relative_to(root).as_posix(), stat.st_size, stat.st_mtime)
 
 
 _partials = itertools.count()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import msgspec
@@ -49,10 +50,23 @@ class Source(Protocol):
 
 
 class StoredSource:
-    """Partitions in an object store, as their manifest says."""
+    """Partitions in an object store, as their manifest says.
 
-    def __init__(self, store: ObjectStore, manifest: Manifest) -> None:
+    Parameters
+    ----------
+    store : ObjectStore
+        Where they are.
+    manifest : Manifest
+        What they are.
+    rebuild : callable, optional
+        Writes them anew, from what they were made of; called once, when one is found damaged.
+    """
+
+    def __init__(
+        self, store: ObjectStore, manifest: Manifest, rebuild: Callable[[CorruptError], None] | None = None
+    ) -> None:
         self.store, self.manifest = store, manifest
+        self._rebuild = rebuild
         self.columns, self.label = manifest.columns, manifest.label
         self.classes: Classes | None = None if manifest.classes is None else np.array(manifest.classes)
         self.missing: dict[str, int] | None = manifest.missing
@@ -64,9 +78,17 @@ class StoredSource:
         Raises
         ------
         StoreError, CorruptError
-            If it is missing or damaged.
+            If it is missing or damaged, and cannot be made again.
         """
-        return read_raw(self.store, self.manifest.partitions[partition])
+        info = self.manifest.partitions[partition]
+        try:
+            return read_raw(self.store, info)
+        except CorruptError as damage:
+            if self._rebuild is None:
+                raise
+            rebuild, self._rebuild = self._rebuild, None
+            rebuild(damage)
+            return read_raw(self.store, info)
 
     def key(self) -> str:
         """A name for the content."""

@@ -36,6 +36,7 @@ class EpochBook:
 
     def __init__(self) -> None:
         self.history: list[HistoryRecord] = []
+        self.rows_an_epoch = 0  # if known
         self._epochs: dict[int, Epoch] = {}
 
     @property
@@ -57,7 +58,10 @@ class EpochBook:
         """The first ``complete`` epochs are over; True if that is news."""
         opened = len(self.history)
         for number in range(opened, complete):
-            self._record(number, now, cost_usd)
+            # A worker that dies has trained on rows that it had not reported; its position, from
+            # which its successor goes on, counts them: a complete epoch has visited every row.
+            reported = self._epochs[number].rows if number in self._epochs else 0
+            self._record(number, now, cost_usd, unreported=max(0, self.rows_an_epoch - reported))
         return complete > opened
 
     def close_partial(self, now: float, cost_usd: float) -> None:
@@ -72,7 +76,7 @@ class EpochBook:
             record = self.history[number]
             self.history[number] = msgspec.structs.replace(record, validation_loss=held_out.loss)
 
-    def _record(self, number: int, now: float, cost_usd: float) -> None:
+    def _record(self, number: int, now: float, cost_usd: float, unreported: int = 0) -> None:
         epoch = self._epochs.get(number, Epoch())
         total = Phases()
         for phases in epoch.by_worker.values():
@@ -81,13 +85,14 @@ class EpochBook:
             HistoryRecord(
                 epoch=number + 1,
                 time_s=now,
-                rows=epoch.rows,
+                rows=epoch.rows + unreported,
                 loss=float("nan") if epoch.loss is None else epoch.loss,
                 validation_loss=None,
                 cost_usd=cost_usd,
                 workers=len(epoch.by_worker),
                 phases=total,
                 by_worker=epoch.by_worker,
+                unreported_rows=unreported,
             )
         )
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from squall.records import HeldOut, Outcome, Report
+from squall.records import HeldOut, Outcome, OutcomeKind, Report
 
 # ------------------------------------------------------------------------------------ events
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Data and store are ready: training may begin."""
+    """Data and store are ready: training may begin, on so many rows an epoch (0: not known)."""
+
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,11 @@ class Ended:
     outcome: Outcome
     minibatches: int
     logs: str = ""
+
+    @property
+    def reports_sent(self) -> int:
+        """Reports that the worker had sent when it returned; 0 if it died."""
+        return int(self.outcome.value["reports"]) if self.outcome.kind is OutcomeKind.RETURNED else 0
 
 
 @dataclass(frozen=True, slots=True)

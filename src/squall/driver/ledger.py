@@ -8,13 +8,16 @@ from __future__ import annotations
 import math
 import os
 from importlib import resources
-from pathlib import Path
 
 import msgspec
 
 from squall.config import did_you_mean
 from squall.errors import SettingError
+from squall.paths import user_path
 from squall.records import Bill
+
+_HIGHEST = 1e6  # dollars; more is a slip of the pen, and sums of it would not be finite
+_FINEST_S, _COARSEST_S = 1e-6, 3600
 
 
 class PriceList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,10 +35,14 @@ class PriceList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     granularity_s: float = 0.001  # billed time is rounded up to this
 
     def __post_init__(self) -> None:
-        for field in ("gb_second", "request", "object_get", "object_put", "store_hour", "granularity_s"):
+        for field in ("gb_second", "request", "object_get", "object_put", "store_hour"):
             value = getattr(self, field)
-            if not math.isfinite(value) or value < 0 or (field == "granularity_s" and value == 0):
-                raise ValueError(f"{field}={value!r} is not a price")
+            if not 0 <= value <= _HIGHEST:
+                raise ValueError(f"{field}={value!r} is not a price (from 0 to {_HIGHEST:,.0f})")
+        if not _FINEST_S <= self.granularity_s <= _COARSEST_S:
+            raise ValueError(
+                f"granularity_s={self.granularity_s!r} is not from {_FINEST_S:g} to {_COARSEST_S:,} seconds"
+            )
 
 
 def load_prices(name_or_path: str | os.PathLike[str]) -> PriceList:
@@ -49,11 +56,8 @@ def load_prices(name_or_path: str | os.PathLike[str]) -> PriceList:
     folder = resources.files("squall.driver") / "prices"
     known = sorted(f.name.removesuffix(".json") for f in folder.iterdir() if f.name.endswith(".json"))
     name = os.fspath(name_or_path)
-    if name in known:
-        data = (folder / f"{name}.json").read_bytes()
-    elif Path(name).is_file():
-        data = Path(name).read_bytes()
-    else:
+    data = (folder / f"{name}.json").read_bytes() if name in known else _read_file(name)
+    if data is None:
         raise SettingError(
             f"prices={name!r} is neither a file nor a known price list{did_you_mean(name, known)}",
             fix=f"choose from {', '.join(known)}, or give the path of a price file",
@@ -66,6 +70,15 @@ def load_prices(name_or_path: str | os.PathLike[str]) -> PriceList:
             where=name,
             fix="write the fields that the lists in squall/driver/prices have",
         ) from error
+
+
+def _read_file(name: str) -> bytes | None:
+    """What is in that file; None if it is none."""
+    path = user_path(name)
+    try:
+        return path.read_bytes() if path.is_file() else None
+    except OSError as error:
+        raise SettingError(f"the price list cannot be read: {error.strerror}", where=name[:200]) from error
 
 
 class Ledger:

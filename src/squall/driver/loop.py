@@ -19,14 +19,16 @@ import numpy as np
 
 from squall.data.objects import ObjectStore, default_storage
 from squall.driver import events
+from squall.driver.claims import claim
 from squall.driver.ledger import Ledger, load_prices
 from squall.driver.machine import JobMachine, Limits
-from squall.driver.record import JobRecord, Recorder
-from squall.driver.session import Arrived, Session, open_session, warm_up
-from squall.driver.spec import JobResult, JobSpec, Prepared, StoppedError
+from squall.driver.record import JobRecord, Recorder, record_of
+from squall.driver.session import HEARTBEAT_S, Arrived, Session, Unheard, open_session, warm_up
+from squall.driver.spec import JobResult, JobSpec, Prepared, StoppedError, stopped_early
 from squall.log import get_logger
 from squall.protocols import Endpoint, Invocation
-from squall.records import Float32, HistoryRecord, JobStatus, Outcome, OutcomeKind, WorkerTask, turn_key
+from squall.records import Float32, HistoryRecord, JobStatus, Outcome, WorkerTask, turn_key
+from squall.store.connection import REPLY_TIMEOUT_S
 
 _log = get_logger(__name__)
 
@@ -47,7 +49,8 @@ class JobLoop:
     def __init__(self, spec: JobSpec) -> None:
         self.spec = spec
         self.id = uuid.uuid4().hex[:12]
-        self._inbox: queue.SimpleQueue[events.Event | Arrived | BaseException] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[events.Event | Arrived | Unheard | BaseException] = queue.SimpleQueue()
+        self._leaving = threading.Event()  # what still runs in other threads is not wanted any more
         self._began = time.monotonic()
         self._ended_s: float | None = None
         self._stop_reason = ""
@@ -128,16 +131,20 @@ class JobLoop:
             recorder.forget_old()
 
     def _run(self, objects: ObjectStore, recorder: Recorder, resources: ExitStack) -> JobResult:
-        warm = warm_up(self.spec.run, resources)
+        warm = warm_up(self.spec.run, self._patience, resources)
         folder = f"jobs/{self.id}"
         resources.callback(objects.delete_prefix, folder)
+        claim(objects, folder)
         prepared = self.spec.prepare(objects, folder, self._check_stopped)
         read, written = objects.gets, objects.puts
         self._machine.ledger.objects(read, written)
         self._check_stopped()
-        session = open_session(self.id, self.spec, prepared, objects, warm, self._inbox.put, resources)
+        session = open_session(
+            self.id, self.spec, prepared, objects, warm, self._inbox.put, self._patience, resources
+        )
         resources.callback(self._end_invocations)
-        weights = self._drive(session, recorder)
+        resources.callback(self._leaving.set)
+        weights = self._drive(session, prepared, recorder)
         self._machine.ledger.objects(objects.gets - read, objects.puts - written)  # to evaluate
         return self._result(prepared, weights)
 
@@ -146,13 +153,21 @@ class JobLoop:
         self._handle(events.Tick())
         reason = self._stop_reason or self._machine.reason
         if reason:
-            raise StoppedError(f"the job was stopped before training began ({reason})", fix=_more(reason))
+            raise stopped_early("training began", reason)
+
+    def _patience(self) -> float:
+        """Seconds to wait for an answer: no call may hold the job up for long after its deadline."""
+        if self._leaving.is_set() or self._machine.is_ending:
+            return HEARTBEAT_S
+        deadline_s = self.spec.run.deadline_s
+        left = REPLY_TIMEOUT_S if deadline_s is None else deadline_s - self._now()
+        return min(REPLY_TIMEOUT_S, max(HEARTBEAT_S, left))
 
     # --------------------------------------------------------------------------------- the loop
 
-    def _drive(self, session: Session, recorder: Recorder) -> Float32:
+    def _drive(self, session: Session, prepared: Prepared, recorder: Recorder) -> Float32:
         machine = self._machine
-        self._inbox.put(events.Start())
+        self._inbox.put(events.Start(prepared.rows))
         ticked = self._now()
         while not machine.ended:
             arrived = self._next_events(session)
@@ -168,10 +183,7 @@ class JobLoop:
         if machine.error is not None:
             raise machine.error
         if not machine.trained_rows:
-            raise StoppedError(
-                f"the job was stopped before any row was trained on ({machine.reason})",
-                fix=_more(machine.reason),
-            )
+            raise stopped_early("any row was trained on", machine.reason)
         if self.spec.patience is not None and self._best is not None:
             return self._best
         return session.store.tables.pull(session.task.table)
@@ -190,6 +202,10 @@ class JobLoop:
             return []
         if isinstance(event, BaseException):
             raise event
+        if isinstance(event, Unheard):
+            if not self._machine.is_ending:
+                raise event.error
+            return []  # the rest of the reports is lost, the model is not
         if isinstance(event, Arrived):
             for report in event.reports:
                 self._reports_from[report.slot, report.attempt] += 1
@@ -201,7 +217,7 @@ class JobLoop:
 
     def _due_ends(self, session: Session) -> list[events.Event]:
         """Ends of workers, once all that they reported before has come in."""
-        due = [end for end in self._ends if self._reports_from[end.slot, end.attempt] >= _reports_sent(end)]
+        due = [end for end in self._ends if self._reports_from[end.slot, end.attempt] >= end.reports_sent]
         self._ends = [end for end in self._ends if end not in due]
         progress = session.store.control.progress
         return [replace(end, minibatches=int(progress(self.id, end.slot)[0])) for end in due]
@@ -238,9 +254,13 @@ class JobLoop:
     def _evaluate(self, epoch: int, weights: Float32) -> None:
         assert self.spec.evaluate is not None
         try:
-            self._inbox.put(events.Evaluated(epoch, self.spec.evaluate(weights)))
+            self._inbox.put(events.Evaluated(epoch, self.spec.evaluate(weights, self._check_wanted)))
         except Exception as error:  # noqa: BLE001 (it ends the job: the loop raises it)
             self._inbox.put(error)
+
+    def _check_wanted(self) -> None:
+        if self._leaving.is_set():
+            raise StoppedError("the job has ended")
 
     def _cancel_running(self) -> None:
         for key, invocation in self._invocations.items():
@@ -250,27 +270,18 @@ class JobLoop:
     def _end_invocations(self) -> None:
         """Nothing goes on running, whatever ended the job."""
         self._cancel_running()
+        give_up = time.monotonic() + _END_S
         for invocation in self._invocations.values():
-            invocation.outcome(timeout=_END_S)
+            try:
+                invocation.outcome(timeout=max(0.0, give_up - time.monotonic()))
+            except TimeoutError:  # (a cloud's function may be beyond reach; its own time limit ends it)
+                _log.warning("invocation %s of job %s has not ended yet", invocation.id, self.id)
 
     # ----------------------------------------------------------------------------------- the end
 
     def _record(self) -> JobRecord:
         with self._lock:
-            now, machine = self._now(), self._machine
-            status = machine.status(now)
-            return JobRecord(
-                id=self.id,
-                state=status.state,
-                reason=status.reason,
-                epochs=status.epochs,
-                rows=status.rows,
-                time_s=now,
-                written_at=time.time(),
-                bill=machine.ledger.bill(now),
-                history=list(machine.history),
-                attempts=status.attempts,
-            )
+            return record_of(self.id, self._machine, self._now())
 
     def _result(self, prepared: Prepared, weights: Float32) -> JobResult:
         now = self._ended_s = self._now()
@@ -283,15 +294,3 @@ class JobLoop:
             status=self._machine.status(now),
             logs=dict(self._logs),
         )
-
-
-def _more(reason: str) -> str | None:
-    """What to do about a limit that left no time to train."""
-    return f"allow a larger {reason}: starting alone takes some" if reason in ("deadline", "budget") else None
-
-
-def _reports_sent(end: events.Ended) -> int:
-    """Reports that a worker had sent when it returned; 0 for one that died."""
-    if end.outcome.kind is not OutcomeKind.RETURNED:
-        return 0
-    return int(end.outcome.value["reports"])

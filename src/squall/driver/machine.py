@@ -5,7 +5,8 @@
     preparing ──Start──▶ running ──all slots done──▶ finishing ──▶ finished
         │                   │  ▲                         ▲
         │                   │  └─ worker gone: its successor goes on
-        │                   └──────── Stop ──▶ stopping ─┘
+        │                   └──────── Stop ──▶ stopping ─┘  (measures what is left to measure,
+        │                                                    until a Stop or a limit ends that, too)
         └──────────────── error that no retry mends ──▶ failed
 
 The shell (:mod:`squall.driver.loop`) turns what happens into events, and executes the
@@ -127,6 +128,11 @@ class JobMachine:
         return self.state in ("finished", "failed")
 
     @property
+    def is_ending(self) -> bool:
+        """Whether training is over, or about to be."""
+        return self.state in ("stopping", "finishing") or self.ended
+
+    @property
     def history(self) -> list[HistoryRecord]:
         """One record for each complete epoch."""
         return self._book.history
@@ -141,7 +147,8 @@ class JobMachine:
         if self.ended:
             return []
         match event:
-            case Start():
+            case Start(rows):
+                self._book.rows_an_epoch = rows
                 return self._start(now)
             case Reported(report):
                 return self._reported(report, now)
@@ -307,6 +314,8 @@ class JobMachine:
     # ---------------------------------------------------------------------------------- stops
 
     def _stop(self, reason: str, now: float) -> list[Command]:
+        if self.state == "finishing":
+            return self._stop_measuring(reason)
         if self.state not in ("preparing", "running"):
             return []
         self.reason, self._stop_at = reason, now
@@ -318,21 +327,34 @@ class JobMachine:
             slot.done = slot.done or not slot.running  # it waited for a retry
         return [RequestStop(), *self._finish_if_all_done(now)]
 
+    def _stop_measuring(self, reason: str) -> list[Command]:
+        """Training is over; only the newest model is still being measured, and that has to end."""
+        self.state = "finished"
+        if self.reason == "epochs":
+            self.reason = reason
+        return []
+
     def _tick(self, now: float) -> list[Command]:
-        limits = self._limits
-        if self.state == "stopping" and self._stop_at is not None and now > self._stop_at + limits.grace_s:
+        if self.state == "stopping" and self._stop_at is not None:
+            if now <= self._stop_at + self._limits.grace_s:
+                return []
             self._stop_at = None
             return [CancelAll()]
-        if limits.deadline_s is not None and now + STOP_MARGIN_S > limits.deadline_s:
-            return self._stop("deadline", now)
-        if limits.budget_usd is not None:
-            soon = self.ledger.bill(now + STOP_MARGIN_S).total_usd
-            if soon > limits.budget_usd:
-                return self._stop("budget", now)
+        limit = self._limit_reached(now if self.state == "finishing" else now + STOP_MARGIN_S)
+        if limit:
+            return self._stop(limit, now)
         if self.state != "running":
             return []
         due = [n for n, s in enumerate(self._slots) if s.retry_at is not None and s.retry_at <= now]
         return [self._launch(number, now) for number in due]
+
+    def _limit_reached(self, at: float) -> str:
+        deadline_s, budget_usd = self._limits.deadline_s, self._limits.budget_usd
+        if deadline_s is not None and at > deadline_s:
+            return "deadline"
+        if budget_usd is not None and self.ledger.bill(at).total_usd > budget_usd:
+            return "budget"
+        return ""
 
     def _fail(self, error: SquallError) -> list[Command]:
         self.state, self.error, self.reason = "failed", error, error.what

@@ -6,6 +6,7 @@ nothing (a job's log for resuming is another thing).
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -13,13 +14,15 @@ import msgspec
 
 from squall.config import did_you_mean
 from squall.data.objects import ObjectStore
+from squall.driver.machine import JobMachine
 from squall.errors import CorruptError, SquallError, StoreError
 from squall.log import get_logger
 from squall.records import AttemptRecord, Bill, HistoryRecord
 
 INTERVAL_S = 1.0
-_FOLDER = "runs"
+FOLDER = "runs"
 _KEPT = 100
+_NAME = re.compile(r"[0-9a-zA-Z_-]{1,64}")
 
 _log = get_logger(__name__)
 
@@ -38,6 +41,23 @@ class JobRecord(msgspec.Struct, frozen=True):
     history: list[HistoryRecord]
     attempts: list[AttemptRecord]
     format_version: int = 1
+
+
+def record_of(job: str, machine: JobMachine, now: float) -> JobRecord:
+    """A job at this moment, ``now`` seconds after it began."""
+    status = machine.status(now)
+    return JobRecord(
+        id=job,
+        state=status.state,
+        reason=status.reason,
+        epochs=status.epochs,
+        rows=status.rows,
+        time_s=now,
+        written_at=time.time(),
+        bill=machine.ledger.bill(now),
+        history=list(machine.history),
+        attempts=status.attempts,
+    )
 
 
 class Recorder:
@@ -62,7 +82,7 @@ class Recorder:
         """Write it; a failure is logged, for the job itself does not depend on it."""
         self._written = time.monotonic()
         try:
-            self._objects.put(f"{_FOLDER}/{record.id}.json", msgspec.json.encode(record))
+            self._objects.put(f"{FOLDER}/{record.id}.json", msgspec.json.encode(record))
         except StoreError as error:
             _log.warning("the record of job %s was not written: %s", record.id, error)
 
@@ -71,7 +91,7 @@ class Recorder:
         folder = self._objects.folder
         if folder is None:
             return
-        records = sorted((folder / _FOLDER).glob("*.json"), key=_age)
+        records = sorted((folder / FOLDER).glob("*.json"), key=_age)
         for path in records[:-_KEPT]:
             path.unlink(missing_ok=True)
 
@@ -91,9 +111,9 @@ def read_record(objects: ObjectStore, job: str) -> JobRecord:
     SquallError
         If there is none, or it cannot be read.
     """
-    key = f"{_FOLDER}/{job}.json"
-    if not objects.exists(key):
-        known = [k.removeprefix(f"{_FOLDER}/").removesuffix(".json") for k in objects.keys(_FOLDER)]
+    key = f"{FOLDER}/{job}.json"
+    if not _NAME.fullmatch(job) or not objects.exists(key):
+        known = [k.removeprefix(f"{FOLDER}/").removesuffix(".json") for k in objects.keys(FOLDER)]
         raise SquallError(
             f"there is no record of a job {job!r}{did_you_mean(job, known)}",
             where=objects.url,

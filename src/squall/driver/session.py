@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 
 from squall.config import Run
 from squall.data.objects import ObjectStore
-from squall.driver.spec import JobSpec, Prepared
-from squall.errors import SquallError
+from squall.driver.spec import JobSpec, Prepared, StoppedError
+from squall.errors import SquallError, StoreError
+from squall.log import get_logger
 from squall.protocols import Endpoint
 from squall.records import Report, Shape, TableSpec, WorkerTask
 from squall.registry import BACKENDS
 from squall.store import Store, StoreAddress, connect
-from squall.store.process import shared_store
+from squall.store.connection import Patience
+from squall.store.process import end_silent_store, shared_store
+
+T = TypeVar("T")
 
 HANDLER = "squall.worker.main:handle"
 
+HEARTBEAT_S = 10.0
+"""Seconds in which a store must answer a job whose time is up, or which is ending."""
+
 _POLL_S = 1.0
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -30,6 +40,13 @@ class Arrived:
     """Reports, in order, as the listener brought them."""
 
     reports: list[Report]
+
+
+@dataclass(frozen=True)
+class Unheard:
+    """Reports can no longer be had."""
+
+    error: SquallError
 
 
 @dataclass(frozen=True)
@@ -50,10 +67,19 @@ class WarmUp:
     endpoint: Future[Endpoint]
 
 
-def warm_up(run: Run, resources: ExitStack) -> WarmUp:
+def warm_up(run: Run, patience: Patience, resources: ExitStack) -> WarmUp:
     """Start both at once, each on a thread; errors come out where the result is taken."""
-    threads = resources.enter_context(ThreadPoolExecutor(2, "squall-warm-up"))
-    return WarmUp(threads.submit(_store, run), threads.submit(_endpoint, run))
+    threads = ThreadPoolExecutor(2, "squall-warm-up")
+    started = WarmUp(threads.submit(_store, run), threads.submit(_endpoint, run))
+
+    def leave() -> None:
+        # What hangs while it starts stays with the pool, whose end ends it too.
+        futures: list[Future[Any]] = [started.address, started.endpoint]
+        wait(futures, patience())
+        threads.shutdown(wait=False, cancel_futures=True)
+
+    resources.callback(leave)
+    return started
 
 
 def _store(run: Run) -> StoreAddress:
@@ -78,19 +104,20 @@ def open_session(
     prepared: Prepared,
     objects: ObjectStore,
     warm: WarmUp,
-    emit: Callable[[Arrived | BaseException], None],
+    emit: Callable[[Arrived | Unheard], None],
+    patience: Patience,
     resources: ExitStack,
 ) -> Session:
     """Open everything; ``resources`` gives it back.
 
     ``emit`` is called, from a thread, with every batch of reports, and with the error if the
-    store can no longer be reached.
+    store can no longer be reached.  ``patience`` says how long the store may take to answer.
     """
-    endpoint = warm.endpoint.result()
-    warm.address.result()  # raises what went wrong
+    endpoint = _in_time(warm.endpoint, "launcher", patience)
+    _in_time(warm.address, "store", patience)
     address = _store(spec.run)  # again: during a long preparation it may have idled out
     table = prepared.model.table(f"{job}/model", prepared.optimizer)
-    store = _open_store(address, job, spec.n_workers, table, emit, resources)
+    store = _open_store(address, job, spec.n_workers, table, emit, patience, resources)
     evaluator = resources.enter_context(ThreadPoolExecutor(1, "squall-evaluate"))
     task = WorkerTask(
         job=job,
@@ -117,32 +144,56 @@ def _open_store(
     job: str,
     n_slots: int,
     table: TableSpec,
-    emit: Callable[[Arrived | BaseException], None],
+    emit: Callable[[Arrived | Unheard], None],
+    patience: Patience,
     resources: ExitStack,
 ) -> Store:
-    store = resources.enter_context(connect(address.url, address.token))
+    store = resources.enter_context(connect(address.url, address.token, patience))
     store.control.open_job(job, n_slots)
     closing = threading.Event()
-    listener = threading.Thread(target=_listen, args=(address, job, closing, emit), name="squall-reports")
+    arguments = (address, job, closing, emit, patience)
+    listener = threading.Thread(target=_listen, args=arguments, name="squall-reports")
     listener.start()
     # Given back in the reverse order; closing the job is what wakes the listener up.
     resources.callback(listener.join)
-    resources.callback(store.control.close_job, job)
+    resources.callback(_close_job, store, job)
     resources.callback(closing.set)
     store.tables.create(table)
+    # Maps it, where it is mapped: the model can then be had although the store has died.
+    store.tables.pull(table.name, np.zeros(0, dtype=np.int64))
     return store
+
+
+def _close_job(store: Store, job: str) -> None:
+    """Give the job's memory back, if need be together with a store that does not answer."""
+    try:
+        store.control.close_job(job)
+    except StoreError as error:
+        _log.warning("the store did not close job %s, so it is ended: %s", job, error)
+        end_silent_store()
+
+
+def _in_time(started: Future[T], what: str, patience: Patience) -> T:
+    try:
+        return started.result(patience())
+    except TimeoutError as error:
+        raise StoppedError(
+            f"the {what} was not ready in time",
+            fix="allow a larger deadline, or look for what keeps this machine busy",
+        ) from error
 
 
 def _listen(
     address: StoreAddress,
     job: str,
     closing: threading.Event,
-    emit: Callable[[Arrived | BaseException], None],
+    emit: Callable[[Arrived | Unheard], None],
+    patience: Patience,
 ) -> None:
     """Bring reports as they come, on a connection of its own."""
     seen = 0
     try:
-        with connect(address.url, address.token) as store:
+        with connect(address.url, address.token, patience) as store:
             while not closing.is_set():
                 reports = store.control.reports(job, seen, _POLL_S)
                 if reports:
@@ -150,4 +201,4 @@ def _listen(
                     seen += len(reports)
     except SquallError as error:
         if not closing.is_set():  # closing the job refuses its listener, as meant
-            emit(error)
+            emit(Unheard(error))

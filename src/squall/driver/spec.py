@@ -20,11 +20,16 @@ class Prepared:
     model: Any  # a msgspec struct that implements squall.protocols.Model
     optimizer: OptimizerSpec
     batch_size: int
+    rows: int  # of the training data
 
 
 @dataclass(frozen=True)
 class JobSpec:
-    """A job: what to prepare, train and measure; all parts are handed in."""
+    """A job: what to prepare, train and measure; all parts are handed in.
+
+    ``prepare`` and ``evaluate`` call the function that is their last argument every now and
+    then; it raises when what they do is not wanted any more.
+    """
 
     run: Run
     n_workers: int
@@ -32,7 +37,7 @@ class JobSpec:
     seed: int
     strategy: dict[str, Any]
     prepare: Callable[[ObjectStore, str, Callable[[], None]], Prepared]
-    evaluate: Callable[[Float32], HeldOut] | None = None
+    evaluate: Callable[[Float32, Callable[[], None]], HeldOut] | None = None
     target_loss: float | None = None
     patience: int | None = None  # epochs without a better held-out loss; then the best model counts
 
@@ -52,3 +57,12 @@ class JobResult:
 
 class StoppedError(JobError):
     """The job was stopped before there was a model."""
+
+
+def stopped_early(what: str, reason: str) -> StoppedError:
+    """The error for a job that was stopped before ``what``."""
+    limit = reason in ("deadline", "budget")
+    return StoppedError(
+        f"the job was stopped before {what} ({reason})",
+        fix=f"allow a larger {reason}: starting alone takes some" if limit else None,
+    )

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from squall.config import Problems, Run, current_run, is_auto, is_integer, is_number
+from squall.config import Problems, Run, current_run, is_auto, is_integer, is_number, names_its_settings
 from squall.data.dataset import Dataset
 from squall.driver.job import Job
 from squall.driver.spec import JobResult, JobSpec
@@ -49,6 +49,11 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
     stopped_: str
     learning_rate_: float
     batch_size_: int
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            names_its_settings(cls)
 
     # ------------------------------------------------------------------------------ scikit-learn
 

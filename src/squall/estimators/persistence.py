@@ -28,6 +28,7 @@ from squall.estimators.history import History
 from squall.estimators.logistic import LogisticRegression
 from squall.estimators.pipeline import Pipeline
 from squall.estimators.transformers import BaseTransformer, FeatureHasher, MinMaxScaler
+from squall.paths import user_path
 from squall.preprocessing.transforms import transform_from_dict
 from squall.records import Bill, ColumnSpec, HistoryRecord
 
@@ -98,7 +99,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
     description = _File(FORMAT_VERSION, isinstance(model, Pipeline), [_described(n, s) for n, s in steps])
     tensors = {"coef": final.coef_, "intercept": final.intercept_}
     data = _sealed(to_bytes(tensors, metadata={"squall": msgspec.json.encode(description).decode()}))
-    target = Path(path).expanduser()
+    target = user_path(path)
     check_target(target)
     try:
         _write_atomically(target, data)
@@ -121,8 +122,10 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     SquallError
         If it cannot be read.
     """
-    source = Path(path).expanduser()
+    source = user_path(path)
     try:
+        if source.exists() and not (source.is_file() or source.is_dir()):
+            raise OSError("it is a device or a pipe")
         data = source.read_bytes()
     except OSError as error:
         raise SquallError(

@@ -90,6 +90,7 @@ class Preparation:
             model=self._model,
             optimizer=self._optimizer(manifest, sample),
             batch_size=self._batch_size(data.n_rows),
+            rows=manifest.rows,
         )
 
     def _optimizer(self, manifest: TrainingManifest, sample: Block) -> OptimizerSpec:
@@ -117,10 +118,11 @@ class Preparation:
         asked = self._recipe.batch_size
         return min(choose_batch_size(n_rows) if asked is None else asked, largest)
 
-    def evaluate(self, weights: Float32) -> HeldOut:
-        """Held-out quality at these weights, partition by partition."""
+    def evaluate(self, weights: Float32, check: Callable[[], None]) -> HeldOut:
+        """Held-out quality at these weights, partition by partition; ``check`` may end it."""
         loss = weight = right = 0.0
         for info in self._validation.partitions:
+            check()
             block = read_training(self._objects, info)
             part = self._model.loss(block, weights)
             loss, weight, right = loss + part[0], weight + part[1], right + part[2]

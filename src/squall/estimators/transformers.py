@@ -14,7 +14,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from squall.config import Problems, is_number
+from squall.config import Problems, is_number, names_its_settings
 from squall.data.dataset import Dataset
 from squall.errors import DataError
 from squall.estimators.columns import ColumnsMixin, aligned, as_dataset, check_not_empty
@@ -40,6 +40,11 @@ class _ArrayTransformer(ColumnsMixin, OneToOneFeatureMixin, TransformerMixin, Ba
 
 class BaseTransformer(_ArrayTransformer, auto_wrap_output_keys=None):  # type: ignore[call-arg]
     """What Squall's transformers have in common; a subclass gives ``_fit``."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            names_its_settings(cls)
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from the columns that this transformer touches; ``y`` is not used.
@@ -142,10 +147,13 @@ class FeatureHasher(BaseTransformer):
             out += [f"{self.transform_.output}_{slot}" for slot in range(self.transform_.n_features)]
         return np.array(out, dtype=object)
 
-    def _fit(self, data: Dataset) -> Transform:
+    def _check_settings(self) -> None:
         problems = Problems("FeatureHasher")
         problems.integer("n_features", self.n_features, 1, high=2**31 - 1)
         problems.raise_if_any()
+
+    def _fit(self, data: Dataset) -> Transform:
+        self._check_settings()
         names = [c.name for c in data.columns if c.kind == "categorical"]
         taken, output = {c.name for c in data.columns}, "hashed"
         while output in taken:

@@ -7,14 +7,17 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from squall.errors import StoreError
 from squall.store import wire
 
 REPLY_TIMEOUT_S = 60.0
-"""Seconds to wait for a reply, beyond what the request itself may wait."""
+"""Seconds to wait for a reply, beyond what the request itself may wait, unless told otherwise."""
+
+Patience = Callable[[], float]
+"""Says, before each request, how many seconds a reply to it may take."""
 
 _Reply = TypeVar("_Reply", bound=wire.Reply)
 _Greeting = TypeVar("_Greeting", wire.Welcome, wire.Challenge)
@@ -30,10 +33,13 @@ class Connection:
     ----------
     address : str
         Where the server is, for messages too.
+    patience : callable, optional
+        Seconds that a reply may take; default 60.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, patience: Patience | None = None) -> None:
         self.address = address
+        self._patience = patience or (lambda: REPLY_TIMEOUT_S)
         self._pid = os.getpid()
         self._socket: socket.socket | None = None
         self._closed = False
@@ -129,7 +135,7 @@ class Connection:
         return False
 
     def _talk(self, frame: bytearray, wait: float) -> wire.Reply:
-        self._send(frame, REPLY_TIMEOUT_S + wait)
+        self._send(frame, self._patience() + wait)
         return wire.unpack_reply(self._receive_frame())
 
     def _send(self, frame: bytearray, timeout: float) -> None:
@@ -196,13 +202,15 @@ class UnixConnection(Connection):
     ----------
     address : str
         ``"unix:/path/of/the/socket"``.
+    patience : callable, optional
+        As above.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, patience: Patience | None = None) -> None:
         scheme, _, self._path = address.partition(":")
         if scheme != "unix" or not self._path:
             raise StoreError(f"{address!r} is not the address of an embedded store", fix='use "unix:/path"')
-        super().__init__(address)
+        super().__init__(address, patience)
 
     def request_memory(self, request: wire.Request, expected: type[_Reply]) -> tuple[_Reply, int]:
         """As `request` for a reply that brings a file descriptor, which the caller must close."""
@@ -215,8 +223,8 @@ class UnixConnection(Connection):
     def _dial(self) -> socket.socket:
         dialled = socket.socket(socket.AF_UNIX)
         try:
-            dialled.settimeout(REPLY_TIMEOUT_S)
-            _connect_patiently(dialled, self._path)
+            dialled.settimeout(self._patience())
+            _connect_patiently(dialled, self._path, self._patience())
         except BaseException:
             dialled.close()
             raise
@@ -235,12 +243,12 @@ class UnixConnection(Connection):
         return fds[0]
 
 
-def _connect_patiently(sock: socket.socket, path: str) -> None:
+def _connect_patiently(sock: socket.socket, path: str, seconds: float) -> None:
     """Connect, also while more clients wait to be accepted than the server's queue holds.
 
     For a Unix socket that is an immediate EAGAIN, whatever the socket's timeout.
     """
-    deadline = time.monotonic() + REPLY_TIMEOUT_S
+    deadline = time.monotonic() + seconds
     pause = 0.001
     while True:
         try:

@@ -7,22 +7,22 @@ import os
 
 from squall.records import Float32, Int64, SharedTable, Stamp, TableSpec
 from squall.store import wire
-from squall.store.connection import Connection, UnixConnection
+from squall.store.connection import Connection, Patience, UnixConnection
 from squall.store.control import advance, progress_cell
 from squall.store.layout import Cells, TableMemory
 from squall.store.requests import RemoteControl, RemoteStore
 from squall.store.table import ParameterTable
 
 
-def connect(address: str) -> EmbeddedStore:
-    """Connect to the store at ``"unix:<path>"``.
+def connect(address: str, patience: Patience | None = None) -> EmbeddedStore:
+    """Connect to the store at ``"unix:<path>"``; a reply may take as long as ``patience`` says.
 
     Raises
     ------
     StoreError
         If the address is not of this form, or nobody answers there.
     """
-    store = EmbeddedStore(address)
+    store = EmbeddedStore(address, patience)
     store.open()
     return store
 
@@ -40,8 +40,8 @@ class EmbeddedStore(RemoteStore):
         Implements :class:`squall.protocols.Control`.
     """
 
-    def __init__(self, address: str) -> None:
-        connection = UnixConnection(address)
+    def __init__(self, address: str, patience: Patience | None = None) -> None:
+        connection = UnixConnection(address, patience)
         super().__init__(connection)
         self._memory = _MappedMemory(connection)
         self.tables = EmbeddedTables(connection, self._memory)

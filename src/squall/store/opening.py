@@ -10,6 +10,7 @@ from squall.errors import StoreError
 
 if TYPE_CHECKING:
     from squall.protocols import Blobs, Control, Tables
+    from squall.store.connection import Patience
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Store(Protocol):
     ) -> None: ...
 
 
-def connect(address: str, token: str = "") -> Store:
+def connect(address: str, token: str = "", patience: Patience | None = None) -> Store:
     """Connect to the store at ``"unix:<path>"`` (its memory is mapped) or ``"tcp://host:port"``.
 
     Parameters
@@ -58,6 +59,8 @@ def connect(address: str, token: str = "") -> Store:
         Where it is.
     token : str
         What a store on TCP asks for.
+    patience : callable, optional
+        Says, before each request, how many seconds its reply may take; default 60.
 
     Raises
     ------
@@ -68,11 +71,11 @@ def connect(address: str, token: str = "") -> Store:
     if scheme == "unix":
         from squall.store import embedded
 
-        return embedded.connect(address)
+        return embedded.connect(address, patience)
     if scheme == "tcp":
         from squall.store import tcp
 
-        return tcp.connect(address, token)
+        return tcp.connect(address, token, patience)
     raise StoreError(
         f"{address!r} is not the address of a store", fix='use "unix:/path" or "tcp://host:port"'
     )

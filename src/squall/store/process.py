@@ -26,6 +26,12 @@ START_TIMEOUT_S = 30.0
 END_TIMEOUT_S = 5.0
 """Seconds that the server may take to end before it is killed."""
 
+TOUCH_TIMEOUT_S = 20.0
+"""Seconds in which the warm store must answer, or it is taken for dead and replaced."""
+
+SILENT_TIMEOUT_S = 1.0
+"""The same for a store that has just failed to answer."""
+
 IDLE_S = 60.0
 """Seconds that the warm store outlives its last job."""
 
@@ -105,13 +111,22 @@ class StoreProcess:
         """Whether it runs and is ours."""
         return self._finish.alive and self._popen.poll() is None
 
+    @property
+    def folder(self) -> Path:
+        """Its temporary folder, which holds the socket."""
+        return Path(self._address.removeprefix("unix:")).parent
+
+    def descriptors(self) -> set[int]:
+        """Descriptors of this process that belong to it."""
+        return {self._owner_fd, self._errors.fileno()}
+
     def log(self) -> str:
         """What the server wrote to its standard error so far (the last 64 kB)."""
         return "" if self._errors.closed else _read_errors(self._errors)
 
-    def touch(self) -> bool:
-        """Start its idle time anew; False if it has ended."""
-        connection = UnixConnection(self._address)
+    def touch(self, seconds: float = TOUCH_TIMEOUT_S) -> bool:
+        """Start its idle time anew; False if it has ended, or does not answer in time."""
+        connection = UnixConnection(self._address, lambda: seconds)
         try:
             connection.open()
         except StoreError:
@@ -122,6 +137,11 @@ class StoreProcess:
 
     def close(self) -> None:
         """End the server; all its memory goes back.  Idempotent."""
+        self._finish()
+
+    def kill(self) -> None:
+        """End a server that does not answer: there is no waiting for it to do so by itself."""
+        self._popen.kill()
         self._finish()
 
     def _disown(self) -> None:
@@ -255,7 +275,7 @@ def shared_store() -> StoreProcess:
     with _warm.lock:
         process = _warm.process
         if process is not None and not (process.alive and process.touch()):
-            process.close()
+            process.kill()
             process = None
         if process is None:
             process = StoreProcess.start(idle_s=IDLE_S)
@@ -269,6 +289,20 @@ def shutdown() -> None:
         process, _warm.process = _warm.process, None
         if process is not None:
             process.close()
+
+
+def open_stores() -> list[StoreProcess]:
+    """All that run and belong to this process."""
+    return [process for process in list(_ours) if process.alive]
+
+
+def end_silent_store() -> None:
+    """Kill the warm store unless it answers; the next job starts another."""
+    with _warm.lock:
+        process = _warm.process
+        if process is not None and not process.touch(SILENT_TIMEOUT_S):
+            process.kill()
+            _warm.process = None
 
 
 def _forget_after_fork() -> None:

@@ -19,7 +19,7 @@ from squall.errors import StoreError
 from squall.records import Float32, Int64, Stamp, TableSpec
 from squall.store import wire
 from squall.store.auth import check_server, prove
-from squall.store.connection import Connection
+from squall.store.connection import Connection, Patience
 from squall.store.control import no_such_job
 from squall.store.requests import RemoteControl, RemoteStore
 
@@ -33,7 +33,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 0.5
 _BUFFER = 64 << 10  # bytes: a reply that fits is received at once
 
 
-def connect(address: str, token: str) -> TcpStore:
+def connect(address: str, token: str, patience: Patience | None = None) -> TcpStore:
     """Connect to the store at ``"tcp://host:port"``.
 
     Parameters
@@ -42,13 +42,15 @@ def connect(address: str, token: str) -> TcpStore:
         Where it is.
     token : str
         What it asks for; see :meth:`squall.store.process.StoreProcess.listen_tcp`.
+    patience : callable, optional
+        Seconds that a reply may take.
 
     Raises
     ------
     StoreError
         If the address is not of this form, nobody answers there, or the token is wrong.
     """
-    store = TcpStore(address, token)
+    store = TcpStore(address, token, patience)
     store.open()
     return store
 
@@ -66,8 +68,8 @@ class TcpStore(RemoteStore):
         Implements :class:`squall.protocols.Control`.
     """
 
-    def __init__(self, address: str, token: str) -> None:
-        connection = TcpConnection(address, token)
+    def __init__(self, address: str, token: str, patience: Patience | None = None) -> None:
+        connection = TcpConnection(address, token, patience)
         super().__init__(connection)
         flags = _StopFlags()
         self.tables = TcpTables(connection, flags)
@@ -83,10 +85,12 @@ class TcpConnection(Connection):
         ``"tcp://host:port"``.
     token : str
         What the server and this client show each other that they know.
+    patience : callable, optional
+        Seconds that a reply may take.
     """
 
-    def __init__(self, address: str, token: str) -> None:
-        super().__init__(address)
+    def __init__(self, address: str, token: str, patience: Patience | None = None) -> None:
+        super().__init__(address, patience)
         self._host, self._port = _host_and_port(address)
         if not token:
             raise StoreError("this store asks for a token", where=address, fix="give the store's token")

@@ -11,6 +11,6 @@ Three processes meet here, each with modules of its own:
   ``readable`` has found) and executes a fresh Python (``fresh``).
 
 ``chaos`` wraps this or any other platform and lets its invocations meet faults.
-``wire`` holds what they say to each other, ``procfs`` what Linux knows of a process.
+``wire`` holds what they say to each other.
 Nothing is imported here: the launcher passes through this package when it starts.
 """

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import weakref
 from pathlib import Path
 from typing import IO, Protocol
@@ -25,6 +26,7 @@ from squall.records import Outcome, OutcomeKind
 _MODULE = "squall.functions.local.launcher"
 _START_S = 60.0
 _END_S = 15.0
+_OBEY_S = 10.0  # for a call to end once that was asked for; else the launcher is stopped, or hangs
 _STDERR_CHARS = 4000
 _SINGLE_THREADED = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _log = get_logger("squall.functions.local")
@@ -33,6 +35,10 @@ _decode = msgspec.msgpack.Decoder(wire.Log | wire.End | wire.Idle).decode
 
 class ConnectionEndedError(Exception):
     """The launcher is gone (or about to go); a message was not delivered."""
+
+
+class LauncherKilledError(PlatformError):
+    """The launcher got a signal while it started: another one may do better."""
 
 
 class Call(Protocol):
@@ -66,9 +72,11 @@ class Connection:
     def __init__(self, hello: wire.Hello) -> None:
         self._lock = threading.Lock()  # guards sending and the attributes below
         self._pending: dict[str, Call] = {}
+        self._cancelled: dict[str, float] = {}  # pending calls, and when their end was asked for
+        self._watch: threading.Timer | None = None
         self._prepared: set[int] = set()
         self._open = True
-        self._closing = False
+        self._closing = self._started = False
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by _discard
         self._socket, theirs = socket.socketpair()
         with theirs:
@@ -80,10 +88,11 @@ class Connection:
         _connections.add(self)
         self._bodies = wire.bodies(self._socket)
         ready = self._shake_hands(hello)
-        self._home, self.memory, self.exposed = ready.home, ready.memory, ready.exposed
+        self.home, self.memory, self.exposed = Path(ready.home), ready.memory, ready.exposed
         self.pid = self._process.pid
         self._reader = threading.Thread(target=self._read, name="squall-local-reader", daemon=True)
         self._reader.start()
+        self._started = True
 
     def _shake_hands(self, hello: wire.Hello) -> wire.Ready:
         try:
@@ -93,16 +102,28 @@ class Connection:
             self._socket.settimeout(None)
             return ready
         except (StopIteration, OSError) as error:
+            signalled = not isinstance(error, TimeoutError) and self._wait_for_end() < 0
             self._process.kill()
             self._process.wait()
             written = self._written()
             self._discard()
-            raise PlatformError(
+            raise (LauncherKilledError if signalled else PlatformError)(
                 f"the launcher of local functions did not start:\n{written or error!r}",
                 where=sys.executable,
                 fix="check that this Python can import squall: "
                 f"`{sys.executable} -P -c 'import squall.functions.local.launcher'`",
             ) from error
+
+    def _wait_for_end(self) -> int:
+        """Status of a launcher that has closed its channel; 0 if it runs on all the same."""
+        try:
+            return self._process.wait(_OBEY_S)
+        except subprocess.TimeoutExpired:
+            return 0
+
+    def descriptors(self) -> set[int]:
+        """Descriptors of this process that belong to it."""
+        return {self._socket.fileno(), -1 if self._stderr.closed else self._stderr.fileno()} - {-1}
 
     # ----------------------------------------------------------------------------- talking
 
@@ -155,13 +176,40 @@ class Connection:
             raise ConnectionEndedError from error
 
     def cancel(self, call: Call) -> bool:
-        """Ask for the end of a call; False if it has ended already."""
+        """Ask for the end of a call, and see to it; False if it has ended already."""
         with self._lock:
             if call.id not in self._pending:
                 return False
+            self._cancelled.setdefault(call.id, time.monotonic())
+            self._watch_obedience()
             with contextlib.suppress(ConnectionEndedError):  # the call ends with the launcher
                 self._send(wire.frame(wire.Cancel(call.id)))
         return True
+
+    def _watch_obedience(self) -> None:
+        """With the lock held: look again when the oldest cancelled call should have ended."""
+        if self._watch is None and self._cancelled:
+            due = min(self._cancelled.values()) + _OBEY_S
+            self._watch = threading.Timer(max(0.0, due - time.monotonic()), self._end_if_deaf)
+            self._watch.daemon = True
+            self._watch.start()
+
+    def _end_if_deaf(self) -> None:
+        with self._lock:
+            self._watch = None
+            if self._cancelled and time.monotonic() - min(self._cancelled.values()) >= _OBEY_S:
+                _log.warning("the launcher did not end a cancelled function in time; killing it")
+                self._process.kill()
+            else:
+                self._watch_obedience()
+
+    def _forget_cancelled(self, *calls: str) -> None:
+        """With the lock held: these calls have ended."""
+        for call in calls:
+            self._cancelled.pop(call, None)
+        if self._watch is not None and not self._cancelled:
+            self._watch.cancel()
+            self._watch = None
 
     def close(self) -> None:
         """End the launcher and all that it runs; wait until nothing is left.  Idempotent."""
@@ -204,6 +252,7 @@ class Connection:
             case wire.End():
                 with self._lock:
                     call = self._pending.pop(message.id)
+                    self._forget_cancelled(message.id)
                 call.finish(_with_value(message))
             case wire.Log():
                 self._pending[message.id].add_log(message.data)
@@ -217,13 +266,14 @@ class Connection:
         with self._lock:
             self._open = False
             pending, self._pending = self._pending, {}
+            self._forget_cancelled(*self._cancelled.copy())
         try:
             status = self._process.wait(_END_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             status = self._process.wait()
         if status != 0:
-            leftovers.clear_after(Path(self._home))
+            leftovers.clear_after(self.home)
             memory.remove_orphans()
         outcome = self._lost(status)
         self._discard()
@@ -298,6 +348,11 @@ def _environment() -> dict[str, str]:
 # ------------------------------------------------------------------- forks of the client
 
 _connections: weakref.WeakSet[Connection] = weakref.WeakSet()
+
+
+def open_launchers() -> list[Connection]:
+    """All that run and belong to this process."""
+    return [c for c in list(_connections) if c._started and not c.has_ended]
 
 
 def _abandon_all() -> None:

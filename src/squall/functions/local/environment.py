@@ -28,8 +28,9 @@ from typing import Any, NoReturn, TextIO
 
 import msgspec
 
+from squall import procfs
 from squall.functions import payload
-from squall.functions.local import procfs, wire
+from squall.functions.local import wire
 from squall.functions.local.leftovers import remove_tree
 from squall.protocols import Handler
 
@@ -203,7 +204,7 @@ def _empty(folder: str) -> None:
     try:
         entries = os.scandir(folder)
     except FileNotFoundError:
-        Path(folder).mkdir(mode=0o700)
+        Path(folder).mkdir(mode=0o700, parents=True)
         return
     with entries:
         for entry in entries:

@@ -53,8 +53,13 @@ def main(fd: int) -> None:
     name = leftovers.owner_name(os.getpid())
     limiter = memory.choose(hello.memory, name)
     home = tempfile.mkdtemp(prefix=name + "-", dir=folder)
-    run, exposed = _isolation(hello, home)
-    client.sendall(wire.frame(wire.Ready(home, limiter.name, exposed)))
+    try:
+        run, exposed = _isolation(hello, home)
+        client.sendall(wire.frame(wire.Ready(home, limiter.name, exposed)))
+    except BaseException:  # the client has ended meanwhile, or this process is to
+        limiter.close()
+        leftovers.remove_tree(Path(home))
+        raise
     gc.collect()
     gc.freeze()  # the collector would write to, and so copy, pages shared with environments
     Supervisor(ClientLink(client), hello, home, limiter, run).run()

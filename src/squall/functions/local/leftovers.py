@@ -15,7 +15,7 @@ import stat
 import time
 from pathlib import Path
 
-from squall.functions.local import procfs
+from squall import procfs
 from squall.log import get_logger
 
 _NAME = re.compile(r"squall-(\d+)-(\d+)-(\d+)(?:-\w+)?")

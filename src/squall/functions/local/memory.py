@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from squall import procfs
 from squall.errors import PlatformError
-from squall.functions.local import procfs
 from squall.functions.local.leftovers import end_process, orphans_in
 from squall.log import get_logger
 

@@ -22,7 +22,7 @@ from squall.functions import payload
 from squall.functions.invocation import Ending
 from squall.functions.limits import PlatformLimits, load_limits
 from squall.functions.local import wire
-from squall.functions.local.connection import Connection, ConnectionEndedError
+from squall.functions.local.connection import Connection, ConnectionEndedError, LauncherKilledError
 from squall.functions.local.readable import readable
 from squall.log import get_logger
 from squall.records import Shape
@@ -236,11 +236,20 @@ class LocalPlatform:
             hello = wire.Hello(
                 *self._settings, os.environ.get("PYTHONPATH"), self._strict, self._limits.temp_mb
             )
-            connection = Connection(hello)
+            connection = _connected(hello)
             self._held.add(connection)
             for what in connection.exposed:
                 _log.warning("strict isolation cannot keep functions here from the client's %s", what)
         return connection
+
+
+def _connected(hello: wire.Hello) -> Connection:
+    """A new launcher; a second one if the first was killed while it started."""
+    try:
+        return Connection(hello)
+    except LauncherKilledError as error:
+        _log.warning("%s; starting another", error.what)
+        return Connection(hello)
 
 
 class _Held:

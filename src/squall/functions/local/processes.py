@@ -13,7 +13,8 @@ from typing import NoReturn
 
 import msgspec
 
-from squall.functions.local import environment, leftovers, procfs, wire
+from squall import procfs
+from squall.functions.local import environment, leftovers, wire
 from squall.functions.local.memory import MemoryGroup
 from squall.records import Outcome, OutcomeKind
 

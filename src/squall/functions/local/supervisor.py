@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
-from squall.functions.local import leftovers, procfs, wire
+from squall import procfs
+from squall.functions.local import leftovers, wire
 from squall.functions.local.environment import Birth
 from squall.functions.local.link import ClientLink
 from squall.functions.local.memory import MemoryGroup, MemoryLimiter, Watchdog
@@ -186,6 +187,7 @@ class Supervisor:
     def _fork(self, shape: wire.Prepare) -> Environment:
         self._born += 1
         limit = shape.memory_mb << 20
+        Path(self._home).mkdir(mode=0o700, exist_ok=True)  # something may have tidied it away
         group = self._limiter.group(str(self._born), limit)
         try:
             environment = Environment.fork(shape, group, self._home, self._open_files, self._run_environment)

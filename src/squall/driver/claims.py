@@ -1,0 +1,41 @@
+"""Whose a job's folder is: written into it first, so that others can tell when nobody's."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from squall import procfs
+from squall.data.objects import ObjectStore
+
+NAME = "owner.json"
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """A process, told apart from all others of its machine since that was started."""
+
+    boot: str
+    namespace: int
+    pid: int
+    started: int
+
+
+def claim(objects: ObjectStore, folder: str) -> None:
+    """Note in ``folder`` that it belongs to a job of this process."""
+    objects.put(f"{folder}/{NAME}", msgspec.json.encode(_owner(os.getpid())))
+
+
+def is_dead(owner: Owner) -> bool | None:
+    """Whether that process has ended; None if that cannot be seen from here."""
+    here = _owner(os.getpid())
+    if not owner.boot or (owner.boot, owner.namespace) != (here.boot, here.namespace):
+        return None
+    return not procfs.is_running(owner.pid) or procfs.start_time(owner.pid) != owner.started
+
+
+def _owner(pid: int) -> Owner:
+    boot = _BOOT.read_text().strip() if _BOOT.exists() else ""
+    return Owner(boot, procfs.pid_namespace(), pid, procfs.start_time(pid))
