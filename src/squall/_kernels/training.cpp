@@ -254,7 +254,7 @@ class SparseLoop {
             const int64_t step = schedule_.current_step();
             if constexpr (Table::is_lazy) check_step(step, 1);
             find_rows(b);
-            number_features();
+            number_features(schedule_.begin(b));
             gather_weights(step);
             const Sums sums = sum_gradient(step);
             if (!outcome.add(sums, schedule_.rows(b))) break;
@@ -287,16 +287,16 @@ class SparseLoop {
 
     // Also starts loading the table's rows: done here, between the steps of hashing, memory keeps up; a loop
     // of prefetches one minibatch ahead was measured slower.
-    void number_features() {
+    void number_features(int64_t first) {
         localizer_.clear();
         const int64_t n_features = table_.rows() - 1, stride = table_.stride();
         const float* const cells = table_.row(0);
         const auto prefetch_row = [=](int32_t feature) { __builtin_prefetch(cells + feature * stride, 1); };
-        constexpr size_t ahead = 8;  // rows
+        constexpr int64_t ahead = 8;  // rows, also into the next minibatch
         int32_t* local = local_.data();
         for (size_t i = 0; i < rows_.size(); ++i) {
             const auto [row, begin, size] = rows_[i];
-            if (i + ahead < rows_.size()) prefetch_entries(rows_[i + ahead]);
+            prefetch_entries(first + static_cast<int64_t>(i) + ahead);
             const int32_t* const features = csr_.indices.data() + begin;
             const int64_t done = localizer_.insert(features, size, n_features, local, prefetch_row);
             if (done != size) bad_index(row, done, features[done], n_features);
@@ -305,11 +305,13 @@ class SparseLoop {
     }
 
     // Both ends of a row, and what lies between: a row of 39 indices may begin in the middle of a line.
-    void prefetch_entries(const Row& row) const {
+    void prefetch_entries(int64_t position) const {
         constexpr int64_t line = 64 / sizeof(int32_t), most = 8 * line;
-        if (row.size == 0) return;
-        const int64_t last = row.begin + std::min(row.size, most) - 1;
-        for (int64_t k = row.begin; k < last; k += line) prefetch_entry(k);
+        if (position >= schedule_.order.size) return;
+        const auto [begin, size] = csr_.row(schedule_.order[position]);
+        if (size == 0) return;
+        const int64_t last = begin + std::min(size, most) - 1;
+        for (int64_t k = begin; k < last; k += line) prefetch_entry(k);
         prefetch_entry(last);
     }
 

@@ -62,6 +62,7 @@ def choose_learning_rate(
         return rates[len(rates) // 2]
     cut = n - n // 5
     train, test = slice_training(sample, 0, cut), slice_training(sample, cut, n)
+    batch_size = min(batch_size, choose_batch_size(cut))  # so that the sample makes steps enough
 
     def loss(rate: float) -> float:
         tried = msgspec.structs.replace(optimizer, learning_rate=rate)
