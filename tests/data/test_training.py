@@ -93,8 +93,7 @@ def test_memory_stays_within_the_window(store):
             yield csr_block(500, seed=i)
 
     write_training(stream(), store, "t", 1, target_bytes=20_000, window_bytes=100_000)
-    written_early = np.count_nonzero(np.diff(waiting))
-    assert written_early > 40  # partitions leave while blocks arrive
+    assert waiting[-1] > 0.8 * len(store.keys())  # partitions leave while blocks arrive
 
 
 def test_the_seed_decides_the_order_and_nothing_else_does(store):

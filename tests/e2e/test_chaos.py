@@ -13,10 +13,10 @@ from squall.testing import Chaos, Fault
 from tests.e2e.test_census import LABEL, pipeline
 
 
-def train(census: Path, chaos: Chaos) -> squall.Job[Any]:
+def train(census: Path, chaos: Chaos, epochs: int = 10) -> squall.Job[Any]:
     train, test = squall.read_csv(census, label=LABEL).split(test=0.2, random_state=0)
     run = squall.Run(workers=2, backend=squall.LocalBackend(chaos=chaos))
-    job = squall.submit(pipeline(epochs=10), train, validation=test, run=run)
+    job = squall.submit(pipeline(epochs=epochs), train, validation=test, run=run)
     model = job.wait(55)
     assert model.stopped_ == "epochs"
     assert model.history_[-1].validation_loss == pytest.approx(0.312, abs=0.008)
@@ -43,7 +43,9 @@ def test_an_invocation_that_is_lost(census: Path, when: Any) -> None:
 
 @pytest.mark.parametrize("when", ["before", "in flight", "after"])
 def test_an_invocation_that_is_killed(census: Path, when: Any) -> None:
-    job = train(census, Chaos(script=(Fault(do="kill", when=when, slot=0, attempt=1, wait="10ms"),)))
+    # Epochs enough for the worker to be at work when the fault comes.
+    chaos = Chaos(script=(Fault(do="kill", when=when, slot=0, attempt=1, wait="10ms"),))
+    job = train(census, chaos, epochs=40)
     assert kinds(job, 0)[0] is OutcomeKind.KILLED
     assert kinds(job, 0)[-1] is OutcomeKind.RETURNED
 
