@@ -70,7 +70,8 @@ def run_squall(folder: Path, rows: int, workers: int, use: int) -> dict[str, flo
     import squall
 
     X, y = load(folder, rows, held_out=False)
-    X, y = X[:use], y[:use]
+    if use < rows:
+        X, y = X[:use], y[:use]
     model = squall.LogisticRegression(epochs=1)
     began = time.perf_counter()
     job = squall.submit(model, (X, y), run=squall.Run(workers=workers, storage=str(folder)))
