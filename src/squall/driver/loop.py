@@ -289,8 +289,6 @@ class JobLoop:
             weights=weights,
             prepared=prepared,
             history=self.history(),
-            held_out=self._machine.held_out,
             bill=self._machine.ledger.bill(now),
             status=self._machine.status(now),
-            logs=dict(self._logs),
         )

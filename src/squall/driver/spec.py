@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from squall.config import Run
@@ -49,10 +49,8 @@ class JobResult:
     weights: Float32
     prepared: Prepared
     history: list[HistoryRecord]
-    held_out: HeldOut | None
     bill: Bill
     status: JobStatus
-    logs: dict[tuple[int, int], str] = field(default_factory=dict)
 
 
 class StoppedError(JobError):
