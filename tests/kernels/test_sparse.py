@@ -68,6 +68,18 @@ def test_margins_with_a_reversed_view():
     assert kernels.csr_margins(*csr, coef, 0.0).tolist() == [3, 1]
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [0, 1, 4095, 4096, 10_000])
+def test_all_ones(dtype, n):
+    values = np.ones(n, dtype)
+    assert kernels.all_ones(values)
+    for at in {0, n // 2, n - 1} & set(range(n)):
+        for other in (0, -1, np.nan, np.nextafter(dtype(1), dtype(2))):
+            values[at] = other
+            assert not kernels.all_ones(values)
+        values[at] = 1
+
+
 @given(blocks())
 def test_sound_matrices_are_valid(case):
     block, n_features = case

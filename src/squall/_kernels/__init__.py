@@ -102,6 +102,7 @@ __all__ = [
     "CsvFields",
     "Rule",
     "StringDictionary",
+    "all_ones",
     "checksum",
     "csr_gather",
     "csr_logistic_gradient",
@@ -183,6 +184,11 @@ def csr_gather(
         Changed in place; nnz must be that of the rows.  Values that a matrix leaves out are 1.
     """
     _native.csr_gather(blocks, rows, indptr, indices, values)
+
+
+def all_ones(values: Float32 | Float64) -> bool:
+    """Whether every value is 1; looks no further than the first few that are not."""
+    return _native.all_ones(values)
 
 
 def csr_validate(indptr: Int64, indices: Int32, values: Float32 | None, n_features: int) -> None:

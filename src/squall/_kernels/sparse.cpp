@@ -2,6 +2,7 @@
 #include "sparse.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 #include "bindings.hpp"
@@ -133,12 +134,7 @@ void csr_gather(const nb::list& blocks, const Input& rows, const Buffer& indptr,
     gather.into(wanted, out_indptr, out_indices, out_values);
 }
 
-void csr_validate(const Input& indptr, const Input& indices, const Input& values, int64_t n_features) {
-    const Csr csr(indptr, indices, values);
-    if (n_features < 0 || n_features > int64_t{1} << 31)
-        value_error("n_features: is ", n_features, ", a number in [0, 2^31] needed");
-    nb::gil_scoped_release release;
-    if (csr.indptr.front() != 0) value_error("indptr: starts at ", csr.indptr.front(), ", 0 needed");
+void name_bad_entry(const Csr& csr, int64_t n_features) {
     for (int64_t row = 0; row < csr.rows(); ++row) {
         const auto [begin, size] = csr.row(row);
         for (int64_t k = begin; k < begin + size; ++k) {
@@ -149,9 +145,46 @@ void csr_validate(const Input& indptr, const Input& indices, const Input& values
                             " is not finite");
         }
     }
+}
+
+void csr_validate(const Input& indptr, const Input& indices, const Input& values, int64_t n_features) {
+    const Csr csr(indptr, indices, values);
+    if (n_features < 0 || n_features > int64_t{1} << 31)
+        value_error("n_features: is ", n_features, ", a number in [0, 2^31] needed");
+    nb::gil_scoped_release release;
+    if (csr.indptr.front() != 0) value_error("indptr: starts at ", csr.indptr.front(), ", 0 needed");
+    for (int64_t row = 0; row < csr.rows(); ++row) csr.row(row);
     if (csr.indptr.back() != static_cast<int64_t>(csr.indices.size()))
         value_error("indptr: ends at ", csr.indptr.back(), " but indices has ", csr.indices.size(),
                     " entries");
+    // All entries at once, side by side; where they are is asked only if something is wrong.
+    uint32_t largest = 0;  // a negative index reads as a huge one
+    for (const int32_t index : csr.indices) largest = std::max(largest, static_cast<uint32_t>(index));
+    uint32_t odd = 0;
+    constexpr uint32_t exponent = 0x7f800000;  // all bits set: infinite or NaN
+    if (csr.values)
+        for (size_t k = 0; k < csr.indices.size(); ++k)
+            odd |= static_cast<uint32_t>((std::bit_cast<uint32_t>(csr.values[k]) & exponent) == exponent);
+    if (!csr.indices.empty() && (largest >= static_cast<uint64_t>(n_features) || odd != 0))
+        name_bad_entry(csr, n_features);
+}
+
+template <class T>
+bool only_ones(const Input& values) {
+    const auto all = vector<T>(values, "values");
+    nb::gil_scoped_release release;
+    constexpr size_t piece = 4096;
+    for (size_t begin = 0; begin < all.size(); begin += piece) {
+        const size_t end = std::min(begin + piece, all.size());
+        bool same = true;
+        for (size_t i = begin; i < end; ++i) same &= all[i] == T{1};
+        if (!same) return false;
+    }
+    return true;
+}
+
+bool all_ones(const Input& values) {
+    return values.dtype() == nb::dtype<double>() ? only_ones<double>(values) : only_ones<float>(values);
 }
 
 nb::object csr_margins(const Input& indptr, const Input& indices, const Input& values, const Input& coef,
@@ -190,6 +223,7 @@ void bind_sparse(nb::module_& m) {
           nb::arg("values").noconvert().none());
     m.def("csr_validate", &csr_validate, nb::arg("indptr").noconvert(), nb::arg("indices").noconvert(),
           nb::arg("values").noconvert().none(), nb::arg("n_features"));
+    m.def("all_ones", &all_ones, nb::arg("values").noconvert());
     m.def("csr_margins", &csr_margins, nb::arg("indptr").noconvert(), nb::arg("indices").noconvert(),
           nb::arg("values").noconvert().none(), nb::arg("coef").noconvert(), nb::arg("intercept"));
 }

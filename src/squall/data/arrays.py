@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from squall._kernels import all_ones, csr_validate
 from squall.data.dataset import Dataset
 from squall.data.frames import frame_columns, object_column
 from squall.data.labels import Classes, encode_labels
@@ -145,14 +146,17 @@ def _of_sparse(X: Any, names: Sequence[str] | None) -> tuple[Columns, int]:
         )
     csr = X.tocsr()
     try:
-        csr.check_format(full_check=True)
-    except ValueError as error:
+        # Narrow indices are checked by a kernel, in one pass; wide ones must be before they are narrowed.
+        csr.check_format(full_check=csr.indices.dtype != np.int32)
+        if csr.indices.dtype == np.int32:
+            csr_validate(csr.indptr.astype(np.int64, copy=False), csr.indices, None, width)
+    except (ValueError, IndexError) as error:
         raise DataError(f"the sparse matrix is inconsistent: {error}", where="X") from error
     values: Any = exact_float(csr.data, "X")
     column = SparseColumn(
         csr.indptr.astype(np.int64, copy=False),
         csr.indices.astype(np.int32, copy=False),
-        None if len(values) and np.all(values == 1) else values,
+        None if len(values) and all_ones(values) else values,
         width,
     )
     return {_MATRIX: column}, n_rows

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from squall._kernels import checksum
+from squall._kernels import all_ones, checksum
 from squall.data.objects import ObjectStore
 from squall.data.rows import column_spec
 from squall.errors import CorruptError
@@ -168,7 +168,7 @@ def _training_arrays(block: Block) -> tuple[Layout, Arrays]:
         arrays["features"] = block.features
         return Layout("dense", block.n_rows, n_features=block.n_features), arrays
     arrays["indptr"], arrays["indices"] = block.indptr, block.indices
-    if block.values is not None and not np.all(block.values == 1):
+    if block.values is not None and not all_ones(block.values):
         arrays["values"] = block.values
     return Layout("csr", block.n_rows, n_features=block.n_features), arrays
 

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from squall._kernels import csr_gather
+from squall._kernels import all_ones, csr_gather
 from squall.data.objects import ObjectStore
 from squall.data.partitions import (
     FORMAT_VERSION,
@@ -133,7 +133,7 @@ class _Window:
         self._weights = join_weights(blocks)
         # Only small arrays are joined; the cells stay where they are until they are gathered.
         self._sparse = [b for b in blocks if isinstance(b, CsrBlock)]
-        self._has_values = any(b.values is not None and not np.all(b.values == 1) for b in self._sparse)
+        self._has_values = any(b.values is not None and not all_ones(b.values) for b in self._sparse)
         self._lengths = np.concatenate([np.diff(b.indptr) for b in self._sparse] or [_NO_ROWS])
         self._dense = _joined([b.features for b in blocks if isinstance(b, DenseBlock)])
 

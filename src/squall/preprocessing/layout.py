@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from squall._kernels import all_ones
 from squall.errors import DataError
 from squall.records import (
     Block,
@@ -181,7 +182,7 @@ def _stored(column: Column) -> _Part:
     values = column.values
     if values is not None:
         # Ones need not be stored, and hashed or one-hot data is nothing else.
-        values = None if (values == 1).all() else values.astype(np.float32, copy=False)
+        values = None if all_ones(values) else values.astype(np.float32, copy=False)
     return _Part(column.indptr, column.indices, values, column.width)
 
 
