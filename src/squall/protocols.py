@@ -132,6 +132,9 @@ class Tables(Protocol):
     """Tables of float32 parameters, each owned by an optimiser (the parameter server).
 
     A table's name is ``"<job>/<name>"``; it lives in an open job and ends with it.
+
+    With ``half`` numbers travel as float16: half the bytes, 11 bits of precision, what is
+    beyond ±65504 cut to that.  Where nothing travels (mapped memory) they stay as they are.
     """
 
     def create(self, spec: TableSpec) -> None:
@@ -149,10 +152,12 @@ class Tables(Protocol):
             If there is no such table (so for every method below).
         """
 
-    def pull(self, name: str, rows: Int64 | None = None) -> Float32:
+    def pull(self, name: str, rows: Int64 | None = None, *, half: bool = False) -> Float32:
         """Current weights of ``rows`` (all if None), brought up to date: (n, dim)."""
 
-    def push(self, name: str, rows: Int64, gradient: Float32, stamp: Stamp) -> bool:
+    def push(
+        self, name: str, rows: Int64, gradient: Float32, stamp: Stamp, *, half: bool = False
+    ) -> bool:
         """Apply a minibatch's gradient (n, dim) to distinct ``rows`` by the optimiser.
 
         Returns False, and changes nothing, for a repeated ``stamp`` (over a network also when
@@ -164,10 +169,18 @@ class Tables(Protocol):
             If a newer attempt of that slot has registered.
         """
 
-    def exchange(self, name: str, push: tuple[Int64, Float32] | None, pull: Int64, stamp: Stamp) -> Float32:
+    def exchange(
+        self,
+        name: str,
+        push: tuple[Int64, Float32] | None,
+        pull: Int64,
+        stamp: Stamp,
+        *,
+        half: bool = False,
+    ) -> Float32:
         """Push (rows, gradient), then pull, in one round trip."""
 
-    def add(self, name: str, rows: Int64, deltas: Float32, stamp: Stamp) -> bool:
+    def add(self, name: str, rows: Int64, deltas: Float32, stamp: Stamp, *, half: bool = False) -> bool:
         """Add raw ``deltas`` to the weights, past the optimiser; otherwise as `push`."""
 
 

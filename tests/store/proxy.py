@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 import msgspec
 
+from squall.store import wire
+
 Hook = Callable[[str], bool]
 
 
@@ -45,7 +47,7 @@ class Proxy:
     def _relay(self, client: socket.socket) -> None:
         with client, contextlib.suppress(OSError), socket.create_connection(self._upstream) as server:
             while frame := read_frame(client):
-                name = msgspec.msgpack.decode(frame[4:])[0]
+                name = request_name(frame)
                 self.requests.append(name)
                 if self.before(name):
                     return
@@ -63,6 +65,21 @@ class Proxy:
         self._listener.close()
         for thread in self._threads:
             thread.join(10)
+
+
+_ROWS = {
+    wire.PULL: "Pull",
+    wire.PULL_RANGE: "PullRange",
+    wire.PUSH: "Push",
+    wire.ADD: "Add",
+    wire.EXCHANGE: "Exchange",
+}
+
+
+def request_name(frame: bytes) -> str:
+    if wire.is_of_rows(memoryview(frame)):
+        return _ROWS[wire.unpack_rows(memoryview(frame))[0].kind]
+    return str(msgspec.msgpack.decode(frame[wire.HEADER_BYTES :])[0])
 
 
 def read_frame(connection: socket.socket) -> bytes:

@@ -90,6 +90,9 @@ from squall._kernels._native import (
 __all__ = [
     "ADAGRAD",
     "ADAM",
+    "CHANGE_ADD",
+    "CHANGE_NOTHING",
+    "CHANGE_STEP",
     "CSV_FLOAT",
     "CSV_INTEGER",
     "CSV_TEXT",
@@ -122,13 +125,16 @@ __all__ = [
     "logistic_minibatches_dense",
     "logistic_probabilities",
     "murmur3_32",
+    "rows_pack",
     "step_advance",
     "table_add",
     "table_catch_up",
     "table_gather",
     "table_pull",
+    "table_serve",
     "table_stride",
     "table_update",
+    "weights_unpack",
 ]
 
 Float32: TypeAlias = NDArray[np.float32]
@@ -139,6 +145,7 @@ UInt8: TypeAlias = NDArray[np.uint8]
 Bytes: TypeAlias = bytes | bytearray | memoryview | UInt8
 
 CSV_INTEGER, CSV_FLOAT, CSV_WIDE_INTEGER, CSV_TEXT = 1, 2, 4, 8
+CHANGE_NOTHING, CHANGE_STEP, CHANGE_ADD = 0, 1, 2
 
 
 # ------------------------------------------------------------------------------------------ sparse rows
@@ -330,6 +337,82 @@ def table_catch_up(
 def step_advance(step: Int64) -> int:
     """Add 1 to ``step`` int64[1], atomically also between processes; return what it was before."""
     return _native.step_advance(step)
+
+
+def rows_pack(
+    frame: bytearray,
+    at: int,
+    pushed: Int64 | None,
+    pulled: Int64 | None,
+    values: Float32 | None,
+    half: bool,
+) -> tuple[int, bool]:
+    """Write rows to change, rows to read and values (n, dim) one after the other from byte `at` on.
+
+    As `table_serve` takes them; with `half` values become float16, cut to ±65504.
+
+    Returns
+    -------
+    end : int
+        Where they end.
+    narrow : bool
+        Whether all row numbers fitted into uint32 and became that; else they are int64.
+    """
+    return _native.rows_pack(frame, at, pushed, pulled, values, half)
+
+
+def weights_unpack(frame: Bytes, at: int, rows: int, dim: int, half: bool) -> Float32:
+    """Copy weights (rows, dim) that are bytes from `at` to the end of ``frame``; `half`: float16."""
+    return _native.weights_unpack(frame, at, rows, dim, half)
+
+
+def table_serve(
+    table: Float32,
+    step: Int64,
+    dim: int,
+    rule: Rule,
+    n_regularized_rows: int,
+    frame: memoryview,
+    at: int,
+    n_pushed: int,
+    n_pulled: int,
+    format: int,
+    change: int,
+    reply: memoryview,
+    reply_at: int,
+) -> None:
+    """Do in one call what one frame of the store's wire protocol asks of a table.
+
+    From byte `at` to its end ``frame`` holds, little-endian and wherever they come to lie, the
+    numbers of `n_pushed` rows to change and of `n_pulled` rows to read, then values
+    (n_pushed, dim).  All is checked before anything changes.
+
+    Parameters
+    ----------
+    format : int
+        1: row numbers are uint32, not int64; 2: values are float16, not float32; 4: the
+        weights of the reply become float16; added up.
+    change : int
+        `CHANGE_NOTHING`: values are not looked at; `CHANGE_STEP`: one optimiser step with them,
+        counted in `step`; `CHANGE_ADD`: they are added to the weights.
+    reply : writeable bytes
+        The weights read go to byte `reply_at` and after, float32 or float16.
+    """
+    _native.table_serve(
+        table,
+        step,
+        dim,
+        rule,
+        n_regularized_rows,
+        frame,
+        at,
+        n_pushed,
+        n_pulled,
+        format,
+        change,
+        reply,
+        reply_at,
+    )
 
 
 def table_add(table: Float32, rows: Int64, deltas: Float32) -> None:

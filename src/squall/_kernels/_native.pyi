@@ -103,6 +103,30 @@ def table_catch_up(
     dim: int,
 ) -> None: ...
 def step_advance(step: _I64) -> int: ...
+def rows_pack(
+    frame: bytearray | memoryview,
+    at: int,
+    pushed: _I64 | None,
+    pulled: _I64 | None,
+    values: _F32 | None,
+    half: bool,
+) -> tuple[int, bool]: ...
+def weights_unpack(frame: _Bytes, at: int, rows: int, dim: int, half: bool) -> _F32: ...
+def table_serve(
+    table: _F32,
+    step: _I64,
+    dim: int,
+    rule: Rule,
+    n_regularized_rows: int,
+    frame: _Bytes,
+    at: int,
+    n_pushed: int,
+    n_pulled: int,
+    format: int,
+    change: int,
+    reply: bytearray | memoryview,
+    reply_at: int,
+) -> None: ...
 def table_add(table: _F32, rows: _I64, deltas: _F32) -> None: ...
 def localize(indices: _I32) -> tuple[_I64, _I32]: ...
 def csr_logistic_gradient(

@@ -7,6 +7,7 @@ namespace squall {
 
 void bind_checksum(nanobind::module_& m);
 void bind_csv(nanobind::module_& m);
+void bind_frames(nanobind::module_& m);
 void bind_hashing(nanobind::module_& m);
 void bind_logistic(nanobind::module_& m);
 void bind_sparse(nanobind::module_& m);

@@ -4,6 +4,7 @@
 NB_MODULE(_native, m) {
     squall::bind_checksum(m);
     squall::bind_csv(m);
+    squall::bind_frames(m);
     squall::bind_hashing(m);
     squall::bind_logistic(m);
     squall::bind_sparse(m);

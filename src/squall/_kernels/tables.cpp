@@ -1,27 +1,9 @@
 // Pull, push and catch-up of parameter tables: the store's side.
 #include "bindings.hpp"
-#include "table.hpp"
+#include "rows.hpp"
 
 namespace squall {
 namespace {
-
-void check_rows(std::span<const int64_t> rows, int64_t n) {
-    for (size_t i = 0; i < rows.size(); ++i)
-        if (rows[i] < 0 || rows[i] >= n) [[unlikely]]
-            index_error("rows: position ", i, ": row ", rows[i], " is not in [0, ", n, ")");
-}
-
-// Reads while other processes may write.
-Owned<float> gather(const float* cells, int64_t stride, std::span<const int64_t> rows, int64_t dim) {
-    Owned<float> result(rows.size() * static_cast<size_t>(dim));
-    float* out = result.data.get();
-    for (size_t i = 0; i < rows.size(); ++i) {
-        if (i + 16 < rows.size()) __builtin_prefetch(cells + rows[i + 16] * stride);
-        const float* const row = cells + rows[i] * stride;
-        for (int64_t j = 0; j < dim; ++j) *out++ = load(row[j]);
-    }
-    return result;
-}
 
 nb::object gathered_to_numpy(Owned<float>&& values, size_t rows, int64_t dim) {
     return to_numpy(std::move(values.data), {rows, static_cast<size_t>(dim)});
@@ -40,9 +22,7 @@ bool rule_is_lazy(const Rule& rule) {
         rule, [&](auto chosen) { return rule.penalized() || decltype(chosen)::idle == Idle::drifts; });
 }
 
-int64_t step_advance(const Buffer& step) {
-    return std::atomic_ref<int64_t>(*counter(step, "step")).fetch_add(1, std::memory_order_acq_rel);
-}
+int64_t step_advance(const Buffer& step) { return count_step(counter(step, "step")); }
 
 nb::object table_gather(const Input& table, const Input& rows, int64_t dim) {
     const auto cells = matrix<float>(table, "table");
@@ -52,7 +32,8 @@ nb::object table_gather(const Input& table, const Input& rows, int64_t dim) {
     {
         nb::gil_scoped_release release;
         check_rows(wanted, cells.rows);
-        result = gather(cells.data, cells.columns, wanted, dim);
+        result = Owned<float>(wanted.size() * static_cast<size_t>(dim));
+        gather_rows(cells.data, cells.columns, wanted, dim, result.data.get());
     }
     return gathered_to_numpy(std::move(result), wanted.size(), dim);
 }
@@ -66,14 +47,8 @@ nb::object table_pull(const Buffer& table, const Input& rows, int64_t dim, const
         {
             nb::gil_scoped_release release;
             check_rows(wanted, full.rows());
-            if (dim == 1) {
-                result = Owned<float>(wanted.size());
-                full.pull([&](int64_t i) { return wanted[static_cast<size_t>(i)]; },
-                          static_cast<int64_t>(wanted.size()), step, result.data.get());
-            } else {
-                for (const int64_t row : wanted) full.catch_up(row, step);
-                result = gather(full.row(0), full.stride(), wanted, dim);
-            }
+            result = Owned<float>(wanted.size() * static_cast<size_t>(dim));
+            pull_rows(full, wanted, dim, step, result.data.get());
         }
         return gathered_to_numpy(std::move(result), wanted.size(), dim);
     });
@@ -92,24 +67,12 @@ void table_update(const Buffer& table, const Input& rows, const Input& grads, co
     const auto touched = vector<int64_t>(rows, "rows");
     check_type<float>(grads, "grads", 2);
     const auto dim = static_cast<int64_t>(grads.shape(1));
-    auto gradients = row_values(grads, "grads", touched.size(), dim);
+    const auto gradients = row_values(grads, "grads", touched.size(), dim);
     check_step(step, 1);
     with_table(table, dim, rule, n_regularized_rows, false, [&](const auto& full) {
         nb::gil_scoped_release release;
         check_rows(touched, full.rows());
-        std::vector<float> clipped;
-        if (rule.clips()) {
-            clipped.assign(gradients.data, gradients.data + gradients.rows * dim);
-            rule.clip(clipped.data(), clipped.size());
-            gradients.data = clipped.data();
-        }
-        if (dim == 1) {
-            const auto id = [&](int64_t i) { return touched[static_cast<size_t>(i)]; };
-            full.step_rows(id, gradients.rows, gradients.data, step);
-        } else {
-            for (int64_t i = 0; i < gradients.rows; ++i)
-                full.step_row(touched[static_cast<size_t>(i)], gradients.row(i), step);
-        }
+        update_rows(full, touched, gradients.data, dim, step);
     });
 }
 
@@ -131,10 +94,7 @@ void table_add(const Buffer& table, const Input& rows, const Input& deltas) {
     if (dim > cells.columns) value_error("deltas: ", dim, " columns do not fit the table's ", cells.columns);
     nb::gil_scoped_release release;
     check_rows(touched, cells.rows);
-    for (int64_t i = 0; i < added.rows; ++i) {
-        float* const row = cells.row(touched[static_cast<size_t>(i)]);
-        for (int64_t j = 0; j < dim; ++j) store(row[j], load(row[j]) + added.row(i)[j]);
-    }
+    add_rows(cells, touched, added.data, dim);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from squall.errors import StoreError
 from squall.store import wire
@@ -88,18 +88,12 @@ class Connection:
         """One exchange: it comes to its end, or the connection is dropped."""
         self._check_usable()
         if not self._busy.acquire(blocking=False):
-            raise StoreError(
-                "two threads use one connection at once", where=self.address, fix="connect in each thread"
-            )
+            raise self._contended()
         try:
             yield
         except BaseException as error:
             self._drop()
-            if isinstance(error, OSError):
-                raise self._unreachable(error) from error
-            if isinstance(error, wire.MalformedFrameError):
-                raise self._foreign(error.what) from error
-            raise
+            self._raise(error)
         finally:
             self._busy.release()
 
@@ -177,6 +171,19 @@ class Connection:
                 where=self.address,
                 fix="connect again in the new process",
             )
+
+    def _contended(self) -> StoreError:
+        return StoreError(
+            "two threads use one connection at once", where=self.address, fix="connect in each thread"
+        )
+
+    def _raise(self, error: BaseException) -> NoReturn:
+        """Raise what broke an exchange off, in words that say what to do about it."""
+        if isinstance(error, OSError):
+            raise self._unreachable(error) from error
+        if isinstance(error, wire.MalformedFrameError):
+            raise self._foreign(error.what) from error
+        raise error
 
     def _unreachable(self, error: OSError) -> StoreError:
         what = "it does not answer" if isinstance(error, TimeoutError) else f"it cannot be reached ({error})"

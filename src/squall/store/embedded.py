@@ -117,7 +117,7 @@ class EmbeddedTables:
 
     They are racy by declaration (see :class:`squall.protocols.SharedTables`).  Repeats are
     recognised by a word per slot beside the table, replaced attempts by the word that
-    `Control.register` sets.
+    `Control.register` sets.  Nothing travels, so ``half`` changes nothing.
     """
 
     def __init__(self, connection: Connection, memory: _MappedMemory) -> None:
@@ -142,19 +142,29 @@ class EmbeddedTables:
         """See :meth:`squall.protocols.SharedTables.shared`."""
         return self._table(name).shared
 
-    def pull(self, name: str, rows: Int64 | None = None) -> Float32:
+    def pull(self, name: str, rows: Int64 | None = None, *, half: bool = False) -> Float32:
         """See :meth:`squall.protocols.Tables.pull`."""
         return self._table(name).pull(rows)
 
-    def push(self, name: str, rows: Int64, gradient: Float32, stamp: Stamp) -> bool:
+    def push(
+        self, name: str, rows: Int64, gradient: Float32, stamp: Stamp, *, half: bool = False
+    ) -> bool:
         """See :meth:`squall.protocols.Tables.push`."""
         return self._table(name).push(rows, gradient, stamp)
 
-    def exchange(self, name: str, push: tuple[Int64, Float32] | None, pull: Int64, stamp: Stamp) -> Float32:
+    def exchange(
+        self,
+        name: str,
+        push: tuple[Int64, Float32] | None,
+        pull: Int64,
+        stamp: Stamp,
+        *,
+        half: bool = False,
+    ) -> Float32:
         """See :meth:`squall.protocols.Tables.exchange`."""
         return self._table(name).exchange(push, pull, stamp)
 
-    def add(self, name: str, rows: Int64, deltas: Float32, stamp: Stamp) -> bool:
+    def add(self, name: str, rows: Int64, deltas: Float32, stamp: Stamp, *, half: bool = False) -> bool:
         """See :meth:`squall.protocols.Tables.add`."""
         return self._table(name).add(rows, deltas, stamp)
 

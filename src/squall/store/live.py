@@ -11,7 +11,6 @@ from collections.abc import Callable
 import numpy as np
 
 from squall.errors import StoreError
-from squall.records import Float32, Stamp
 from squall.store import wire
 from squall.store.layout import Cells
 from squall.store.table import ParameterTable
@@ -19,7 +18,8 @@ from squall.store.table import ParameterTable
 PIECE_BYTES = 4 << 20
 """Bytes of one piece of a whole table: others are served between two."""
 
-_MAX_NUMBER = 1 << 62  # of an attempt, a sequence or minibatches: far below what a word holds
+_FIRST_REPLY = 64 << 10  # bytes
+_KEPT_REPLY = 1 << 20  # bytes at most that are held between frames
 
 
 class LiveTables:
@@ -34,67 +34,79 @@ class LiveTables:
 
     def __init__(self, load: Callable[[str], tuple[ParameterTable, Cells]]) -> None:
         self._load = load
-        self._tables: dict[str, tuple[ParameterTable, Cells]] = {}
+        self._tables: dict[bytes, tuple[ParameterTable, Cells]] = {}
+        self._reply = memoryview(bytearray(_FIRST_REPLY))
 
     def forget(self, name: str) -> None:
         """Let go of a table that is dropped."""
-        self._tables.pop(name, None)
+        self._tables.pop(name.encode(), None)
 
-    def answer(self, request: wire.TableData) -> wire.Reply:
-        """Do what a request asks for."""
-        known = self._tables.get(request.name)
-        if known is None:
-            known = self._tables[request.name] = self._load(request.name)
-        table, cells = known
-        match request:
-            case wire.Exchange():
-                weights = self._exchange(table, request)
-            case wire.Update():
-                return wire.Applied(self._update(table, request), bool(cells.stop[0]))
-            case wire.PullRows():
-                rows = wire.unpack_rows(request.rows, request.narrow)
-                _check_size(table, len(rows))
-                weights = table.pull(rows)
-            case wire.PullRange():
-                weights = self._pull_piece(table, request.first)
-        return wire.Weights(table.spec.rows, table.spec.dim, bool(cells.stop[0]), weights.data)
+    def release_reply(self) -> None:
+        """The last reply is still being sent: the next one goes elsewhere."""
+        self._reply = memoryview(bytearray(_FIRST_REPLY))
 
-    def _exchange(self, table: ParameterTable, request: wire.Exchange) -> Float32:
-        rows, n_pushed = wire.unpack_rows(request.rows, request.narrow), request.n_pushed
-        push = None
-        if n_pushed is not None:
-            values = wire.unpack_values(request.values, n_pushed, request.dim)
-            push, rows = (rows[:n_pushed], values), rows[n_pushed:]
-        _check_size(table, len(rows))
-        return table.exchange(push, rows, _checked(request.stamp))
+    def answer(self, frame: memoryview) -> memoryview:
+        """Do what a whole frame asks for; the reply's frame is valid until the next.
 
-    def _update(self, table: ParameterTable, request: wire.Update) -> bool:
-        rows = wire.unpack_rows(request.rows, request.narrow)
-        values = wire.unpack_values(request.values, len(rows), request.dim)
-        apply = table.add if request.raw else table.push
-        return apply(rows, values, _checked(request.stamp))
+        Raises
+        ------
+        MalformedFrameError
+            If the frame is not of the protocol.
+        StoreError
+            If the request is refused; nothing has changed.
+        """
+        request, name = wire.unpack_rows(frame)
+        table, cells = self._tables.get(name) or self._find(name)
+        spec, flags = table.spec, request.flags
+        said = wire.STOP if cells.stop[0] else 0
+        if request.kind == wire.PULL_RANGE:
+            return self._answer_range(table, request.sequence, said)
+        width = 4
+        if flags & wire.HALF_REPLY:
+            width, said = 2, said | wire.HALF_WEIGHTS
+        n_bytes = width * request.n_pulled * spec.dim
+        if n_bytes > wire.MAX_PAYLOAD:
+            raise _too_large(table, request.n_pulled, width)
+        reply = self._room(n_bytes)
+        if table.serve(request, frame, reply):
+            said |= wire.CHANGED
+        return reply[: wire.pack_weights(reply, said, spec.dim, spec.rows, n_bytes)]
 
-    def _pull_piece(self, table: ParameterTable, first: int) -> Float32:
+    def _answer_range(self, table: ParameterTable, first: int, said: int) -> memoryview:
         spec = table.spec
         if not 0 <= first <= spec.rows:
             raise StoreError(f"there is no row {first}", where=f"table {spec.name!r}")
         count = min(spec.rows - first, max(1, PIECE_BYTES // (4 * spec.dim)))
-        _check_size(table, count)
-        return table.pull(np.arange(first, first + count, dtype=np.int64))
+        if 4 * spec.dim > wire.MAX_PAYLOAD:
+            raise _too_large(table, count, 4)
+        weights = table.pull(np.arange(first, first + count, dtype=np.int64))
+        reply = self._room(weights.nbytes)
+        target = np.frombuffer(reply, np.float32, weights.size, wire.REPLY_BYTES)
+        np.copyto(target, weights.reshape(-1))
+        return reply[: wire.pack_weights(reply, said, spec.dim, spec.rows, weights.nbytes)]
+
+    def _find(self, name: bytes) -> tuple[ParameterTable, Cells]:
+        try:
+            known = self._load(name.decode())
+        except UnicodeDecodeError as error:
+            raise StoreError(f"{name[:80]!r} cannot name a table") from error
+        self._tables[name] = known
+        return known
+
+    def _room(self, n_bytes: int) -> memoryview:
+        size = wire.REPLY_BYTES + n_bytes
+        if size <= len(self._reply):
+            return self._reply
+        room = memoryview(bytearray(size))
+        if size <= _KEPT_REPLY:
+            self._reply = room
+        return room
 
 
-def _checked(stamp: Stamp) -> Stamp:
-    if max(abs(stamp.attempt), abs(stamp.sequence), abs(stamp.minibatches)) >= _MAX_NUMBER:
-        raise StoreError(f"{stamp} cannot stamp an update", fix=f"use numbers below {_MAX_NUMBER}")
-    return stamp
-
-
-def _check_size(table: ParameterTable, n_rows: int) -> None:
-    """Refuse a pull whose reply would not go into a frame, before anything is taken for it."""
-    size = 4 * n_rows * table.spec.dim
-    if size > wire.MAX_PAYLOAD:
-        raise StoreError(
-            f"{n_rows} rows of {table.spec.dim} are too large for one reply",
-            where=f"table {table.spec.name!r}",
-            fix=f"pull at most {wire.MAX_PAYLOAD // (4 * table.spec.dim)} rows at once",
-        )
+def _too_large(table: ParameterTable, n_rows: int, width: int) -> StoreError:
+    """For a pull whose reply would not go into a frame; nothing has been taken for it."""
+    return StoreError(
+        f"{n_rows} rows of {table.spec.dim} are too large for one reply",
+        where=f"table {table.spec.name!r}",
+        fix=f"pull at most {wire.MAX_PAYLOAD // (width * table.spec.dim)} rows at once",
+    )

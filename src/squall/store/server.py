@@ -67,9 +67,10 @@ def main(owner_fd: int, idle_s: float) -> None:
 
         import asyncio
 
-        from squall.store.serving import serve
+        from squall.store.serving import fastest_loop, serve
 
-        asyncio.run(serve(listener, str(folder), huge, owner_fd, idle_s))
+        with asyncio.Runner(loop_factory=fastest_loop()) as runner:
+            runner.run(serve(listener, str(folder), huge, owner_fd, idle_s))
 
 
 def _terminate(signum: int, frame: FrameType | None) -> NoReturn:

@@ -75,6 +75,19 @@ class StoreService:
         """Number of open jobs."""
         return len(self._jobs)
 
+    def answer_rows(self, frame: memoryview) -> memoryview | bytearray:
+        """Do what a frame about a table's rows asks for; the reply is a frame, valid until the next."""
+        try:
+            return self._live.answer(frame)
+        except wire.MalformedFrameError:
+            raise
+        except StoreError as error:
+            return wire.pack(wire.failure(error))
+
+    def release_reply(self) -> None:
+        """The reply that `answer_rows` gave last is still being sent."""
+        self._live.release_reply()
+
     def answer_at_once(self, request: wire.Request) -> Answer | None:
         """Do what a request asks for, or None if that takes time: then ask `answer_later`.
 
@@ -83,8 +96,6 @@ class StoreService:
         if isinstance(request, _SLOW):
             return None
         try:
-            if isinstance(request, wire.TableData):
-                return Answer(self._live.answer(request))
             return self._answer(request)
         except StoreError as error:
             return Answer(wire.failure(error))

@@ -9,12 +9,15 @@ from squall import _kernels
 from squall.errors import StoreError
 from squall.optim import CODES, is_lazy, kernel_rule, optimizer_code
 from squall.records import Float32, Int64, SharedTable, Stamp, TableSpec
+from squall.store import wire
 from squall.store.control import stale_attempt
 from squall.store.layout import DRIVER_SLOT, Cells, TableMemory
 
 MAX_ROWS, MAX_DIM = 1 << 40, 1 << 24
 """Largest shape of a table, if there were memory for it."""
 
+_FORMATS = wire.NARROW_ROWS | wire.HALF_VALUES | wire.HALF_REPLY
+_MAX_NUMBER = 1 << 62  # of an attempt, a sequence or minibatches: far below what a word holds
 _BAD_ARGUMENT = (TypeError, ValueError, IndexError)
 
 
@@ -68,7 +71,9 @@ class ParameterTable:
     def __init__(self, spec: TableSpec, memory: TableMemory, cells: Cells) -> None:
         self._spec = spec
         self._memory = memory
-        self._attempts, self._progress = cells.attempts, cells.progress
+        # As memory views: their words are read as Python's numbers, which is faster.
+        self._sequences = memory.sequences.data
+        self._attempts, self._progress = cells.attempts.data, cells.progress.data
         optimizer = spec.optimizer
         # The kernels' arguments, once: a pull of some rows takes microseconds.
         self._array, self._step, self._dim = memory.array, memory.step, spec.dim
@@ -168,12 +173,7 @@ class ParameterTable:
 
         FTRL refuses it: its weights follow from its state, and the next push would undo the sum.
         """
-        if self._spec.optimizer.name == "ftrl":
-            raise StoreError(
-                "nothing can be added to the weights that FTRL derives from its state",
-                where=f"table {self._spec.name!r}",
-                fix="push gradients, or use another optimiser",
-            )
+        self._check_addable()
         self._check_width(deltas)
         return self._once(stamp, lambda: _kernels.table_add(self._array, rows, deltas))
 
@@ -185,6 +185,64 @@ class ParameterTable:
             self.push(*push, stamp)
         return self.pull(pull)
 
+    def serve(self, request: wire.Rows, frame: memoryview, reply: memoryview) -> bool:
+        """Do what a frame of the wire protocol asks for; raises as `push`, `add` and `pull`.
+
+        Parameters
+        ----------
+        request : wire.Rows
+            What the frame's header says.
+        frame : memoryview
+            All of it: one kernel call reads rows and values where they lie.
+        reply : memoryview
+            Where the weights asked for go, from :data:`~squall.store.wire.REPLY_BYTES` on.
+
+        Returns
+        -------
+        bool
+            Whether anything was pushed or added: False for a repeat.
+        """
+        if request.kind == wire.PULL:
+            self._serve(request, frame, reply, _kernels.CHANGE_NOTHING)
+            return False
+        stamp = _checked(request)
+        if request.n_pushed and request.dim != self._dim:
+            self._refuse(ValueError(f"values have {request.dim} columns"))
+        if request.flags & wire.NO_PUSH:
+            self._check_attempt(stamp)
+            self._serve(request, frame, reply, _kernels.CHANGE_NOTHING)
+            return False
+        if request.kind == wire.ADD:
+            self._check_addable()
+        change = _kernels.CHANGE_ADD if request.kind == wire.ADD else _kernels.CHANGE_STEP
+        if self._once(stamp, lambda: self._run(request, frame, reply, change)):
+            return True
+        self._serve(request, frame, reply, _kernels.CHANGE_NOTHING)
+        return False
+
+    def _serve(self, request: wire.Rows, frame: memoryview, reply: memoryview, change: int) -> None:
+        try:
+            self._run(request, frame, reply, change)
+        except _BAD_ARGUMENT as error:
+            self._refuse(error)
+
+    def _run(self, request: wire.Rows, frame: memoryview, reply: memoryview, change: int) -> None:
+        _kernels.table_serve(
+            self._array,
+            self._step,
+            self._dim,
+            self._rule,
+            self._n_regularized,
+            frame,
+            wire.REQUEST_BYTES + wire.padded(request.name_bytes),
+            request.n_pushed,
+            request.n_pulled,
+            request.flags & _FORMATS,
+            change,
+            reply,
+            wire.REPLY_BYTES,
+        )
+
     def _pull_all(self) -> Float32:
         if self._lazy:
             _kernels.table_catch_up(
@@ -195,7 +253,7 @@ class ParameterTable:
     def _once(self, stamp: Stamp, apply: Callable[[], None]) -> bool:
         """Apply an update unless its stamp says that it has been, or may not be."""
         self._check_attempt(stamp)
-        sequences, slot = self._memory.sequences, stamp.slot
+        sequences, slot = self._sequences, stamp.slot
         last = sequences[slot]
         if stamp.sequence <= last:
             self._count(stamp)  # its first sender may have died before it could
@@ -224,9 +282,17 @@ class ParameterTable:
             )
         newest = attempts[slot]
         if stamp.attempt < newest:
-            raise stale_attempt(f"table {self._spec.name!r}, slot {slot}", stamp.attempt, int(newest))
+            raise stale_attempt(f"table {self._spec.name!r}, slot {slot}", stamp.attempt, newest)
         if stamp.attempt > newest:
             attempts[slot] = stamp.attempt
+
+    def _check_addable(self) -> None:
+        if self._spec.optimizer.name == "ftrl":
+            raise StoreError(
+                "nothing can be added to the weights that FTRL derives from its state",
+                where=f"table {self._spec.name!r}",
+                fix="push gradients, or use another optimiser",
+            )
 
     def _check_width(self, values: Float32) -> None:
         # The kernels take any width that fits into a row.
@@ -243,3 +309,10 @@ class ParameterTable:
             where=f"table {self._spec.name!r}",
             fix=f"give int64 rows from 0 to {self._spec.rows - 1} and float32 values (n, {self._dim})",
         ) from error
+
+
+def _checked(request: wire.Rows) -> Stamp:
+    stamp = Stamp(request.slot, request.attempt, request.sequence, request.minibatches)
+    if max(abs(stamp.attempt), abs(stamp.sequence), abs(stamp.minibatches)) >= _MAX_NUMBER:
+        raise StoreError(f"{stamp} cannot stamp an update", fix=f"use numbers below {_MAX_NUMBER}")
+    return stamp

@@ -121,7 +121,7 @@ class TcpConnection(Connection):
         time.sleep(pause * random.uniform(0.5, 1.0))
         return True
 
-    def _send(self, frame: bytearray, timeout: float) -> None:
+    def _send(self, frame: bytearray | memoryview, timeout: float) -> None:
         connected = self._connect()
         if timeout != self._timeout:
             value = struct.pack("ll", int(timeout), int(timeout % 1 * 1e6))
@@ -140,21 +140,87 @@ class TcpConnection(Connection):
             raise TimeoutError("no reply") from error
 
     def _receive_frame(self) -> memoryview:
-        """One frame's body, at the end of memory of its own, so that values in it are aligned."""
+        return self._receive_whole()[wire.HEADER_BYTES :]
+
+    def _receive_whole(self) -> memoryview:
+        """One frame with its header, valid until the next one if it is a small one."""
         buffer = self._buffer
         have = self._receive_some(buffer)
         while have < wire.HEADER_BYTES:
             have += self._receive_some(buffer[have:])
-        size = wire.body_size(buffer[: wire.HEADER_BYTES])
-        have -= wire.HEADER_BYTES
+        size = wire.HEADER_BYTES + wire.body_size(buffer)
         if have > size:
             raise wire.MalformedFrameError(f"{have - size} bytes follow a reply")
-        offset = -size % 8
-        body = memoryview(bytearray(offset + size))[offset:]
-        body[:have] = buffer[wire.HEADER_BYTES : wire.HEADER_BYTES + have]
+        if size <= len(buffer):
+            frame = buffer[:size]
+        else:
+            frame = memoryview(bytearray(size))
+            frame[:have] = buffer[:have]
         if have < size:
-            self._receive_into(body[have:])
-        return body
+            self._receive_into(frame[have:])
+        return frame
+
+    # ------------------------------------------------------------------------- frames of rows
+
+    def start(self, frame: memoryview) -> None:
+        """Send a frame of rows; the next call must be `finish` or `abandon`."""
+        self._check_usable()
+        if not self._busy.acquire(blocking=False):
+            raise self._contended()
+        try:
+            self._send(frame, self._patience())
+        except ConnectionError:
+            self._drop()  # `finish` sends it again
+        except BaseException as error:
+            self.abandon()
+            self._raise(error)
+
+    def finish(self, frame: memoryview) -> tuple[wire.Weights, memoryview]:
+        """The reply to the frame that `start` sent, which is sent again if the connection was lost.
+
+        Returns
+        -------
+        header : wire.Weights
+        reply : memoryview
+            All of it, valid until the next reply.
+
+        Raises
+        ------
+        StoreError, StaleAttemptError
+            What the server answered, or that it cannot be reached.
+        """
+        try:
+            reply = self._await(frame)
+            if wire.is_of_rows(reply):
+                return wire.unpack_weights(reply), reply
+            failed = wire.unpack_reply(reply[wire.HEADER_BYTES :])
+        except BaseException as error:
+            self._drop()
+            self._raise(error)
+        finally:
+            self._busy.release()
+        if isinstance(failed, wire.Failed):
+            raise wire.error_of(failed)
+        self._drop()
+        raise self._foreign(f"a {type(failed).__name__} came where weights were due")
+
+    def abandon(self) -> None:
+        """Want no reply to what `start` sent."""
+        self._drop()
+        self._busy.release()
+
+    def _await(self, frame: memoryview) -> memoryview:
+        failures = 0
+        while True:
+            try:
+                if self._socket is None:
+                    self._send(frame, self._patience())
+                return self._receive_whole()
+            except ConnectionError:
+                self._drop()
+                failures += 1
+                if not self._try_again(failures):
+                    raise
 
 
 def _host_and_port(address: str) -> tuple[str, int]:
@@ -202,9 +268,10 @@ class TcpTables:
     applied once.
     """
 
-    def __init__(self, connection: Connection, flags: _StopFlags) -> None:
+    def __init__(self, connection: TcpConnection, flags: _StopFlags) -> None:
         self._connection = connection
         self._flags = flags
+        self._frame = wire.RowsFrame()
 
     def create(self, spec: TableSpec) -> None:
         """See :meth:`squall.protocols.Tables.create`; the name is ``"<job>/<name>"``."""
@@ -218,67 +285,71 @@ class TcpTables:
         """See :meth:`squall.protocols.Tables.describe`."""
         return self._connection.request(wire.DescribeTable(name), wire.Description).spec
 
-    def pull(self, name: str, rows: Int64 | None = None) -> Float32:
+    def pull(self, name: str, rows: Int64 | None = None, *, half: bool = False) -> Float32:
         """See :meth:`squall.protocols.Tables.pull`; a large table comes in pieces."""
         if rows is None:
             return self._pull_all(name)
-        wire.check_rows(rows)
-        return self._weights(wire.PullRows(name, *wire.pack_rows(rows)), len(rows))[0]
+        frame = self._frame.pack(wire.PULL, wire.HALF_REPLY * half, name, _NOBODY, None, rows)
+        return self._weights(name, frame, len(rows))
 
-    def push(self, name: str, rows: Int64, gradient: Float32, stamp: Stamp) -> bool:
+    def push(
+        self, name: str, rows: Int64, gradient: Float32, stamp: Stamp, *, half: bool = False
+    ) -> bool:
         """See :meth:`squall.protocols.Tables.push`."""
-        return self._update(name, rows, gradient, stamp, raw=False)
+        return self._update(wire.PUSH, name, rows, gradient, stamp, half)
 
-    def exchange(self, name: str, push: tuple[Int64, Float32] | None, pull: Int64, stamp: Stamp) -> Float32:
+    def exchange(
+        self,
+        name: str,
+        push: tuple[Int64, Float32] | None,
+        pull: Int64,
+        stamp: Stamp,
+        *,
+        half: bool = False,
+    ) -> Float32:
         """See :meth:`squall.protocols.Tables.exchange`."""
-        wire.check_rows(pull)
+        flags = (wire.HALF_REPLY | wire.HALF_VALUES) * half
         if push is None:
-            request = wire.Exchange(name, stamp, None, *wire.pack_rows(pull), 0, _NOTHING)
+            frame = self._frame.pack(wire.EXCHANGE, flags | wire.NO_PUSH, name, stamp, None, pull)
         else:
-            rows, gradient = push
-            wire.check_rows(rows)
-            values = wire.pack_values(gradient, len(rows))
-            packed = wire.pack_rows(np.concatenate((rows, pull)))
-            request = wire.Exchange(name, stamp, len(rows), *packed, gradient.shape[1], values)
-        return self._weights(request, len(pull))[0]
+            frame = self._frame.pack(wire.EXCHANGE, flags, name, stamp, push[0], pull, push[1])
+        return self._weights(name, frame, len(pull))
 
-    def add(self, name: str, rows: Int64, deltas: Float32, stamp: Stamp) -> bool:
+    def add(self, name: str, rows: Int64, deltas: Float32, stamp: Stamp, *, half: bool = False) -> bool:
         """See :meth:`squall.protocols.Tables.add`."""
-        return self._update(name, rows, deltas, stamp, raw=True)
+        return self._update(wire.ADD, name, rows, deltas, stamp, half)
 
-    def _update(self, name: str, rows: Int64, values: Float32, stamp: Stamp, raw: bool) -> bool:
-        wire.check_rows(rows)
-        data = wire.pack_values(values, len(rows))
-        request = wire.Update(name, stamp, raw, *wire.pack_rows(rows), values.shape[1], data)
-        reply = self._connection.request(request, wire.Applied)
-        self._flags.note(name, reply.stop)
-        return reply.changed
+    def _update(
+        self, kind: int, name: str, rows: Int64, values: Float32, stamp: Stamp, half: bool
+    ) -> bool:
+        frame = self._frame.pack(kind, wire.HALF_VALUES * half, name, stamp, rows, None, values)
+        return bool(self._transact(name, frame)[0].flags & wire.CHANGED)
 
     def _pull_all(self, name: str) -> Float32:
-        first, n_rows = self._weights(wire.PullRange(name, 0))
-        if len(first) == n_rows:
-            return first
-        whole = np.empty((n_rows, first.shape[1]), dtype=np.float32)
-        whole[: len(first)] = first
-        done = len(first)
-        while done < n_rows:
-            piece, _ = self._weights(wire.PullRange(name, done))
-            if not 0 < len(piece) <= n_rows - done or piece.shape[1] != whole.shape[1]:
+        done, whole = 0, None
+        while whole is None or done < len(whole):
+            frame = self._frame.pack(wire.PULL_RANGE, 0, name, Stamp(0, 0, done))
+            header, reply = self._transact(name, frame)
+            if whole is None:
+                whole = np.empty((header.table_rows, header.dim), dtype=np.float32)
+            count = (len(reply) - wire.REPLY_BYTES) // (4 * max(1, header.dim))
+            if (header.table_rows, header.dim) != whole.shape or not 0 < count <= len(whole) - done:
                 raise StoreError("it changed its shape while it was pulled", where=f"table {name!r}")
-            whole[done : done + len(piece)] = piece
-            done += len(piece)
+            whole[done : done + count] = wire.weights_of(header, reply, count)
+            done += count
         return whole
 
-    def _weights(self, request: wire.TableData, n_rows: int | None = None) -> tuple[Float32, int]:
-        """The weights that a request brings, ``n_rows`` of them if that is known; rows in all."""
-        reply = self._connection.request(request, wire.Weights)
-        self._flags.note(request.name, reply.stop)
-        if n_rows is None:
-            n_rows = len(reply.values) // (4 * max(1, reply.dim))
-        return wire.unpack_values(reply.values, n_rows, reply.dim), reply.table_rows
+    def _weights(self, name: str, frame: memoryview, n_rows: int) -> Float32:
+        return wire.weights_of(*self._transact(name, frame), n_rows)
+
+    def _transact(self, name: str, frame: memoryview) -> tuple[wire.Weights, memoryview]:
+        self._connection.start(frame)
+        header, reply = self._connection.finish(frame)
+        self._flags.note(name, bool(header.flags & wire.STOP))
+        return header, reply
 
 
-_NOTHING = memoryview(b"")
+_NOBODY = Stamp(0, 0, 0)
 
 
 class TcpControl(RemoteControl):

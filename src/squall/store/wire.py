@@ -8,25 +8,24 @@ The first frame of a connection is :class:`Hello`, over TCP followed by a proof 
 memory (:class:`JobMemory`, :class:`SharedMemory`) is followed by one byte that carries the
 descriptor.
 
-Rows and values travel as the bytes of little-endian arrays inside these structs (float32
-values; rows uint32 where all of them fit, else int64), and are read where they were received.
-Values come last in a frame, so that a receiver who lets the frame end on a multiple of eight
-finds them aligned.
+What is asked of a table's rows, and the reply to it, are not MessagePack but a header of fixed
+size and little-endian arrays (:class:`Rows`, :class:`Weights`): one kernel call serves such a
+frame where it was received.  Their first byte is below 0x80, which no struct's is.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Any, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
+from squall import _kernels
 from squall.errors import StaleAttemptError, StoreError
 from squall.records import Float32, Int64, Registration, Report, Stamp, TableSpec
 
-VERSION = 2
+VERSION = 3
 """Version of this protocol; both ends must have the same."""
 
 MAX_FRAME = 64 << 20
@@ -93,49 +92,6 @@ class AttachTable(_Message, frozen=True):
     """Ask for a table's memory; replied to by :class:`SharedMemory`."""
 
     name: str
-
-
-class PullRows(_Message, frozen=True):
-    """`Tables.pull` of some rows; replied to by :class:`Weights`."""
-
-    name: str
-    narrow: bool
-    rows: memoryview
-
-
-class PullRange(_Message, frozen=True):
-    """`Tables.pull` of rows from ``first`` on, as many as go into a piece; :class:`Weights`."""
-
-    name: str
-    first: int
-
-
-class Update(_Message, frozen=True):
-    """`Tables.push`, or with ``raw`` `Tables.add`; replied to by :class:`Applied`."""
-
-    name: str
-    stamp: Stamp
-    raw: bool
-    narrow: bool
-    rows: memoryview
-    dim: int
-    values: memoryview
-
-
-class Exchange(_Message, frozen=True):
-    """`Tables.exchange`; replied to by :class:`Weights`.
-
-    ``rows`` are the ``n_pushed`` rows of ``values`` (None: there is no push), then those to
-    pull.
-    """
-
-    name: str
-    stamp: Stamp
-    n_pushed: int | None
-    narrow: bool
-    rows: memoryview
-    dim: int
-    values: memoryview
 
 
 class PutBlob(_Message, frozen=True):
@@ -249,8 +205,7 @@ class AskStop(_Message, frozen=True):
 
 
 Greeting = Hello | Proof
-TableData = PullRows | PullRange | Update | Exchange
-TableRequest = CreateTable | DropTable | DescribeTable | AttachTable | TableData
+TableRequest = CreateTable | DropTable | DescribeTable | AttachTable
 BlobRequest = PutBlob | GetBlobs | WaitBlob | DeleteBlob
 SlotRequest = Register | SaveState | SendReport | Advance | GetProgress
 ControlRequest = OpenJob | CloseJob | AttachJob | SlotRequest | GetReports | RequestStop | AskStop
@@ -312,22 +267,6 @@ class JobMemory(_Message, frozen=True):
     size: int
 
 
-class Applied(_Message, frozen=True):
-    """An update was applied, or dropped as a repeat; and whether the job's workers are to stop."""
-
-    changed: bool
-    stop: bool
-
-
-class Weights(_Message, frozen=True):
-    """Some rows of a table of ``table_rows`` × ``dim``; and whether the job's workers are to stop."""
-
-    table_rows: int
-    dim: int
-    stop: bool
-    values: memoryview
-
-
 class Progress(_Message, frozen=True):
     """Minibatches that a slot has fully applied."""
 
@@ -368,7 +307,7 @@ class Failed(_Message, frozen=True):
 
 
 GreetingReply = Welcome | Challenge | Listening
-TableReply = Description | SharedMemory | Applied | Weights
+TableReply = Description | SharedMemory
 ControlReply = JobMemory | Registered | Reports | Progress | Stopping
 Reply = GreetingReply | Done | TableReply | Values | ControlReply | Failed
 
@@ -402,15 +341,15 @@ def pack(message: Request | Reply) -> bytearray:
     return frame
 
 
-def body_size(header: bytes | bytearray | memoryview, limit: int = MAX_FRAME) -> int:
-    """Bytes that follow a header of four bytes.
+def body_size(data: bytes | bytearray | memoryview, limit: int = MAX_FRAME, at: int = 0) -> int:
+    """Bytes that follow the header of four bytes at ``at``.
 
     Raises
     ------
     MalformedFrameError
         If the length is zero or above ``limit``.
     """
-    (size,) = _HEADER.unpack(header)
+    (size,) = _HEADER.unpack_from(data, at)
     if not 0 < size <= limit:
         raise MalformedFrameError(f"a frame claims {size} bytes; 1 to {limit} are allowed")
     return int(size)
@@ -443,7 +382,118 @@ def is_repeatable(request: Request) -> bool:
 
 # --------------------------------------------------------------------------- rows and values
 
-_WIDE, _NARROW, _VALUE = np.dtype("<i8"), np.dtype("<u4"), np.dtype("<f4")
+PULL, PULL_RANGE, PUSH, ADD, EXCHANGE = 1, 2, 3, 4, 5
+"""What a frame of rows asks for.
+
+`PULL_RANGE` reads ``n_pulled`` rows (or as many as a piece holds) from number ``sequence`` on;
+`EXCHANGE` is a `PUSH`, unless ``n_pushed`` is 0 and it says :data:`NO_PUSH`, and then a `PULL`.
+"""
+
+NARROW_ROWS, HALF_VALUES, HALF_REPLY, NO_PUSH = 1, 2, 4, 8
+"""Flags of a frame of rows: uint32 row numbers, float16 values, a float16 reply, no push."""
+
+CHANGED, STOP, HALF_WEIGHTS = 1, 2, 4
+"""Flags of a reply: not a repeat; the job's workers are to stop; the weights are float16."""
+
+# The length of the frame first; all big-endian, unlike the arrays, since that is the network's way.
+_REQUEST = struct.Struct(">IBBHiqqqIII")
+_REPLY = struct.Struct(">IBBHIq")
+_WEIGHTS = 9
+
+MESSAGEPACK = 0x80
+"""Least first byte of a struct; a frame of rows begins with a smaller one."""
+
+REQUEST_BYTES = _REQUEST.size
+"""Where the table's name begins in a frame of rows."""
+
+REPLY_BYTES = _REPLY.size
+"""Where the weights begin in the reply to it."""
+
+MAX_NAME = 1600
+"""Bytes of a table's name in UTF-8."""
+
+
+class Rows(NamedTuple):
+    """A request about rows of a table, but for the table's name and the arrays.
+
+    In a frame these follow the header: the name, padded by zeros to a multiple of four bytes,
+    the numbers of the rows to change, of those to read, and values (n_pushed, dim).
+    """
+
+    size: int
+    kind: int
+    flags: int
+    name_bytes: int
+    slot: int
+    attempt: int
+    sequence: int
+    minibatches: int
+    dim: int
+    n_pushed: int
+    n_pulled: int
+
+
+class Weights(NamedTuple):
+    """The reply to :class:`Rows`: weights (n, dim) follow it, in a table of ``table_rows``."""
+
+    size: int
+    kind: int
+    flags: int
+    reserved: int
+    dim: int
+    table_rows: int
+
+
+def padded(n_bytes: int) -> int:
+    """Bytes that a name takes in a frame."""
+    return -(-n_bytes // 4) * 4
+
+
+def is_of_rows(frame: memoryview) -> bool:
+    """Whether a whole frame is :class:`Rows` or :class:`Weights` rather than a struct."""
+    return frame[HEADER_BYTES] < MESSAGEPACK
+
+
+def unpack_rows(frame: memoryview) -> tuple[Rows, bytes]:
+    """A request and the name of its table, from a whole frame; raises `MalformedFrameError`.
+
+    The counts are not checked against the frame: the kernel does that before it uses them.
+    """
+    if len(frame) < REQUEST_BYTES:
+        raise MalformedFrameError(f"a frame of {len(frame)} bytes is too short for a request about rows")
+    request = Rows._make(_REQUEST.unpack_from(frame))
+    if not PULL <= request.kind <= EXCHANGE:
+        raise MalformedFrameError(f"there is no request {request.kind} about rows")
+    end = REQUEST_BYTES + request.name_bytes
+    if request.name_bytes > MAX_NAME or end > len(frame):
+        raise MalformedFrameError(f"a name of {request.name_bytes} bytes does not fit the frame")
+    return request, bytes(frame[REQUEST_BYTES:end])
+
+
+def pack_weights(frame: memoryview, flags: int, dim: int, table_rows: int, n_bytes: int) -> int:
+    """Write the header of a reply whose weights take ``n_bytes``; returns the frame's size."""
+    size = REPLY_BYTES + n_bytes
+    _REPLY.pack_into(frame, 0, size - HEADER_BYTES, _WEIGHTS, flags, 0, dim, table_rows)
+    return size
+
+
+def unpack_weights(frame: bytearray | memoryview) -> Weights:
+    """The header of a reply, from the beginning of its frame; raises `MalformedFrameError`."""
+    if len(frame) < REPLY_BYTES:
+        raise MalformedFrameError("a reply is too short to hold weights")
+    reply = Weights._make(_REPLY.unpack_from(frame))
+    if reply.kind != _WEIGHTS:
+        raise MalformedFrameError(f"a reply of kind {reply.kind} came where weights were due")
+    return reply
+
+
+def weights_of(header: Weights, reply: memoryview, n_rows: int) -> Float32:
+    """The weights (n_rows, dim) of a reply, in memory of their own."""
+    half = bool(header.flags & HALF_WEIGHTS)
+    try:
+        return _kernels.weights_unpack(reply, REPLY_BYTES, n_rows, header.dim, half)
+    except ValueError as error:
+        raise MalformedFrameError(str(error)) from error
 
 
 def check_rows(rows: Int64) -> None:
@@ -452,45 +502,96 @@ def check_rows(rows: Int64) -> None:
         raise StoreError(f"rows: {rows.dtype} of shape {rows.shape}", fix="give an int64 vector")
 
 
-def pack_rows(rows: Int64) -> tuple[bool, memoryview]:
-    """Whether all row numbers fit into uint32, and their bytes, as these if they do."""
-    narrow = 0 <= int(np.bitwise_or.reduce(rows)) < 1 << 32
-    return narrow, np.ascontiguousarray(rows, dtype=_NARROW if narrow else _WIDE).data
-
-
-def unpack_rows(data: memoryview, narrow: bool) -> Int64:
-    """Row numbers from bytes; raises `StoreError` if these are not whole numbers."""
-    kind = _NARROW if narrow else _WIDE
-    if len(data) % kind.itemsize:
-        raise _foreign(f"{len(data)} bytes are no rows")
-    rows = np.frombuffer(data, dtype=kind)
-    return rows.astype(np.int64, copy=narrow or _is_misaligned(rows))
-
-
-def pack_values(values: Float32, n_rows: int) -> memoryview:
-    """Values (n_rows, dim) as bytes; raises `StoreError` if they are not float32 of that shape."""
+def check_values(values: Float32, n_rows: int) -> None:
+    """Raise `StoreError` unless ``values`` is float32 (n_rows, dim)."""
     if values.dtype != np.float32 or values.ndim != 2 or len(values) != n_rows:
         raise StoreError(
             f"values: {values.dtype} of shape {values.shape}", fix=f"give float32 of shape ({n_rows}, dim)"
         )
-    return np.ascontiguousarray(values, dtype=_VALUE).data
 
 
-def unpack_values(data: memoryview, n_rows: int, dim: int) -> Float32:
-    """Values (n_rows, dim) from bytes, without a copy if they are aligned."""
-    if dim < 1 or len(data) != n_rows * dim * _VALUE.itemsize:
-        raise _foreign(f"{len(data)} bytes are not {n_rows} rows of {dim} float32")
-    values = np.frombuffer(data, dtype=_VALUE)
-    return values.astype(np.float32, copy=_is_misaligned(values)).reshape(n_rows, dim)
+class RowsFrame:
+    """Memory in which a client writes one request after the other.
+
+    It grows with the requests; what :meth:`pack` returns is valid until the next call.
+    """
+
+    def __init__(self) -> None:
+        self._memory = bytearray(4096)
+        self._titled = ""  # the table whose name is in the memory
+
+    def pack(
+        self,
+        kind: int,
+        flags: int,
+        name: str,
+        stamp: Stamp,
+        pushed: Int64 | None = None,
+        pulled: Int64 | None = None,
+        values: Float32 | None = None,
+    ) -> memoryview:
+        """One whole frame; raises `StoreError` if it would be too large or does not fit together."""
+        if name != self._titled:
+            self._title(name)
+        n_pushed = n_pulled = n_values = dim = 0
+        if pushed is not None and values is not None:
+            check_rows(pushed)
+            n_pushed = len(pushed)
+            check_values(values, n_pushed)
+            n_values, dim = values.size, values.shape[1]
+            values = np.ascontiguousarray(values)
+        if pulled is not None:
+            check_rows(pulled)
+            n_pulled = len(pulled)
+        if self._at + 8 * (n_pushed + n_pulled) + 4 * n_values > len(self._memory):
+            self._grow(n_pushed + n_pulled, n_values)
+        memory = self._memory
+        end, narrow = _kernels.rows_pack(
+            memory, self._at, _contiguous(pushed), _contiguous(pulled), values, bool(flags & HALF_VALUES)
+        )
+        try:
+            _REQUEST.pack_into(
+                memory,
+                0,
+                end - HEADER_BYTES,
+                kind,
+                flags | narrow,
+                self._name_bytes,
+                stamp.slot,
+                stamp.attempt,
+                stamp.sequence,
+                stamp.minibatches,
+                dim,
+                n_pushed,
+                n_pulled,
+            )
+        except struct.error as error:
+            raise StoreError(f"{stamp} cannot stamp an update: {error}", where=f"table {name!r}") from error
+        return memoryview(memory)[:end]
+
+    def _title(self, name: str) -> None:
+        title = name.encode("utf-8", "surrogatepass")
+        if len(title) > MAX_NAME:
+            raise StoreError(f"{name[:80]!r} is too long for a table's name")
+        self._titled, self._name_bytes = name, len(title)
+        self._at = REQUEST_BYTES + padded(len(title))
+        self._memory[REQUEST_BYTES : self._at] = title.ljust(self._at - REQUEST_BYTES, b"\0")
+
+    def _grow(self, n_rows: int, n_values: int) -> None:
+        size = self._at + 8 * n_rows + 4 * n_values
+        if size - HEADER_BYTES > MAX_FRAME:
+            raise StoreError(
+                f"a request of up to {size} bytes is too large",
+                where=f"table {self._titled!r}",
+                fix=f"send at most {MAX_FRAME} bytes at once",
+            )
+        grown = bytearray(size + size // 2)
+        grown[: self._at] = self._memory[: self._at]
+        self._memory = grown
 
 
-def _is_misaligned(array: npt.NDArray[Any]) -> bool:
-    """Whether the kernels would refuse it; they ask that of an empty one too, NumPy does not."""
-    return not (array.size and array.flags.aligned)
-
-
-def _foreign(what: str) -> StoreError:
-    return StoreError(what, fix="use the same Squall version on both sides")
+def _contiguous(rows: Int64 | None) -> Int64 | None:
+    return rows if rows is None or rows.flags.c_contiguous else np.ascontiguousarray(rows)
 
 
 # -------------------------------------------------------------------------------------- errors
