@@ -38,6 +38,7 @@ MAX_WORKERS = 1_000
 
 _AUTO = '"auto" or '
 STORES = ("embedded", "tcp")
+_STORE_ADDRESS = re.compile(r"embedded|tcp|unix:.+|(tcp|tls)://[^\s,/@]+:\d+(,[^\s,/@]+:\d+)*")
 Isolation = Literal["off", "strict"]
 DEFAULT_PRICES = "aws-lambda-us-east-1"
 
@@ -306,10 +307,14 @@ class Run:
         Memory of each function (on AWS Lambda, 1,769 MB come with one CPU).
     storage : str or path, optional
         Object store for partitions: a folder or URL.  Default: a folder in the user's cache.
-    store : {"embedded", "tcp"}, default "embedded"
-        How workers reach the parameter store of this machine: its memory itself, which is fastest
-        (and where several workers' updates may cross), or by TCP on the loopback interface, where
-        the store applies every update whole.
+    store : str, default "embedded"
+        The parameter store.  ``"embedded"`` and ``"tcp"`` are one on this machine, started when it
+        is needed: workers reach its memory itself, which is fastest (and where several workers'
+        updates may cross), or by TCP on the loopback interface, where the store applies every
+        update whole.  An address is a store that ``squall store serve`` runs: ``"tcp://host:port"``,
+        ``"tls://host:port"`` or ``"unix:/path"``; several servers are
+        ``"tcp://host:port,host:port"``.  Its token is taken from ``SQUALL_STORE_TOKEN`` or from the
+        file that ``SQUALL_STORE_TOKEN_FILE`` names.
     deadline : str or float, optional
         Longest time for a job, such as ``"10min"``; it stops then and keeps the model.
     budget : str or float, optional
@@ -363,10 +368,13 @@ class Run:
                 f"storage={_mask_secrets(self.storage)} is a folder, which functions with "
                 'isolation="strict" cannot reach; use storage="s3://bucket/prefix"'
             )
-        problems.choice("store", self.store, STORES)
-        if _is_strict(self.backend) and self.store == "embedded":
+        if not (isinstance(self.store, str) and _STORE_ADDRESS.fullmatch(self.store)):
+            problems.choice(
+                "store", self.store, (*STORES, "tcp://host:port", "tls://host:port", "unix:/path")
+            )
+        elif _is_strict(self.backend) and self.store.startswith(("embedded", "unix:")):
             problems.add(
-                'store="embedded" needs shared memory, which isolation="strict" hides; use store="tcp"'
+                f'store="{self.store}" needs shared memory, which isolation="strict" hides; use store="tcp"'
             )
         if self.deadline is not None:
             problems.check(parse_duration, "deadline", self.deadline)

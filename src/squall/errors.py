@@ -73,6 +73,14 @@ class StaleAttemptError(StoreError):
     """An attempt that has been replaced tried to go on; it must stop."""
 
 
+class StoreFullError(StoreError):
+    """The parameter store has no memory left for what it was asked to hold."""
+
+
+class LostUpdatesError(StoreError):
+    """A shard of the parameter store died and came back without its latest updates, or with none."""
+
+
 class PlatformError(SquallError):
     """A function platform cannot do what was asked of it."""
 

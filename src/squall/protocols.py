@@ -155,9 +155,7 @@ class Tables(Protocol):
     def pull(self, name: str, rows: Int64 | None = None, *, half: bool = False) -> Float32:
         """Current weights of ``rows`` (all if None), brought up to date: (n, dim)."""
 
-    def push(
-        self, name: str, rows: Int64, gradient: Float32, stamp: Stamp, *, half: bool = False
-    ) -> bool:
+    def push(self, name: str, rows: Int64, gradient: Float32, stamp: Stamp, *, half: bool = False) -> bool:
         """Apply a minibatch's gradient (n, dim) to distinct ``rows`` by the optimiser.
 
         Returns False, and changes nothing, for a repeated ``stamp`` (over a network also when

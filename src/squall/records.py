@@ -212,10 +212,24 @@ class OptimizerSpec(msgspec.Struct, frozen=True):
     clip_norm: float | None = None
 
 
+class InitialValues(msgspec.Struct, frozen=True):
+    """What a new table's weights are, made where the table is.
+
+    ``"uniform"`` is from −``scale`` to ``scale``, ``"normal"`` of deviation ``scale``.  A weight
+    depends on ``seed``, its row and its column alone, not on how many shards hold the table.
+    """
+
+    kind: Literal["uniform", "normal"]
+    scale: float
+    seed: int = 0
+
+
 class TableSpec(msgspec.Struct, frozen=True):
     """A table of ``rows`` × ``dim`` float32 parameters and the optimiser that owns it.
 
-    Rows from ``regularized_rows`` on (the intercept) are never penalised.
+    Rows from ``regularized_rows`` on (the intercept) are never penalised.  Weights begin at zero
+    without ``initial``.  Where a store has several shards, ``sharding`` says which row goes where:
+    ``"hash"`` by the row's number modulo the shards, ``"range"`` in equal stretches.
     """
 
     name: str
@@ -223,6 +237,8 @@ class TableSpec(msgspec.Struct, frozen=True):
     dim: int
     optimizer: OptimizerSpec
     regularized_rows: int
+    initial: InitialValues | None = None
+    sharding: Literal["hash", "range"] = "hash"
 
 
 class Stamp(msgspec.Struct, frozen=True):

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Literal
 
 import pytest
 
 from squall.protocols import Blobs, Control, Tables
 from squall.store import Store, StoreAddress, connect
 from squall.store.process import StoreProcess
-from squall.testing.store import BlobsContract, ControlContract, TablesContract
+from squall.testing.store import N_SLOTS, BlobsContract, ControlContract, TablesContract
+from tests.store.conftest import Served
 
 
-@pytest.fixture(params=["embedded", "tcp"])
+@pytest.fixture(params=["embedded", "tcp", "unix", "2 shards by range", "2 shards by hash", "tls"])
 def address(request: pytest.FixtureRequest, server: StoreProcess) -> StoreAddress:
-    return StoreAddress(server.address) if request.param == "embedded" else server.listen_tcp()
+    if request.param == "embedded":
+        return StoreAddress(server.address)
+    if request.param == "tcp":
+        return server.listen_tcp()
+    cluster: Served = request.getfixturevalue({"unix": "unix", "tls": "tls"}.get(request.param, "two_shards"))
+    return cluster.address
 
 
 @pytest.fixture
@@ -31,8 +38,14 @@ def second(address: StoreAddress) -> Iterator[Store]:
 
 class TestTables(TablesContract):
     @pytest.fixture
-    def job(self, job: str) -> str:
-        return job
+    def job(self, store: Store, new_job: str) -> Iterator[str]:
+        store.control.open_job(new_job, N_SLOTS)
+        yield new_job
+        store.control.close_job(new_job)
+
+    @pytest.fixture
+    def sharding(self, request: pytest.FixtureRequest) -> Literal["hash", "range"]:
+        return "range" if "by range" in request.node.callspec.params["address"] else "hash"
 
     @pytest.fixture
     def tables(self, store: Store) -> Tables:
@@ -57,8 +70,8 @@ class TestBlobs(BlobsContract):
         return second.blobs
 
     @pytest.fixture
-    def key(self, job: str) -> str:
-        return f"{job}/blob"
+    def key(self, new_job: str) -> str:
+        return f"{new_job}/blob"
 
 
 class TestControl(ControlContract):

@@ -27,6 +27,8 @@ app = typer.Typer(
 )
 train_app = typer.Typer(help="Train a model on a file and save it.", no_args_is_help=True)
 app.add_typer(train_app, name="train")
+store_app = typer.Typer(help="Run a parameter store of one's own, and look after it.", no_args_is_help=True)
+app.add_typer(store_app, name="store")
 
 Workers = Annotated[str, typer.Option(help="Number of functions that train, or [bold]auto[/bold].")]
 Memory = Annotated[str, typer.Option(help='Memory of each function, such as "1769MB".')]
@@ -124,6 +126,108 @@ def train_logistic(
             seed=seed,
         )
     )
+
+
+StoreAddress = Annotated[str, typer.Argument(help='Where the store is, such as "tcp://127.0.0.1:7000".')]
+TokenFile = Annotated[
+    Path | None, typer.Option(help="File with the store's token. Default: SQUALL_STORE_TOKEN or …_FILE.")
+]
+Listen = Annotated[str, typer.Option(help='"tcp://HOST:PORT" (0: a free port) or "unix:PATH".')]
+Shards = Annotated[int, typer.Option(help="Processes that share the tables; each takes one port.")]
+TlsCert = Annotated[Path | None, typer.Option(help="Certificate (PEM): connections by TLS.")]
+TlsKey = Annotated[Path | None, typer.Option(help="Its private key (PEM).")]
+StoreMemory = Annotated[
+    str | None, typer.Option("--memory", help='Most that tables may take in all, such as "4GB".')
+]
+SnapshotEvery = Annotated[str | None, typer.Option(help='How often to take one, such as "30s".')]
+Keep = Annotated[int, typer.Option(help="Snapshots that are kept.")]
+
+
+@store_app.command("serve")
+def store_serve(
+    listen: Listen = "tcp://127.0.0.1:0",
+    shards: Shards = 1,
+    token_file: TokenFile = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    memory: StoreMemory = None,
+    snapshot: Annotated[str | None, typer.Option(help="Object store for snapshots: a folder or URL.")] = None,
+    snapshot_every: SnapshotEvery = None,
+    keep: Keep = 3,
+) -> None:
+    """Serve an empty store until Ctrl-C; a shard that dies is started again from its snapshot."""
+    from squall.cli.store import run_serve
+    from squall.store.auth import store_token
+    from squall.store.cluster import ServeSettings
+
+    run_serve(
+        ServeSettings(
+            listen=listen,
+            shards=shards,
+            token=store_token(token_file),
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            memory=memory,
+            snapshot=snapshot,
+            snapshot_every=snapshot_every,
+            keep=keep,
+        )
+    )
+
+
+@store_app.command("restore")
+def store_restore(
+    snapshot: Annotated[str, typer.Argument(help="Object store with snapshots: a folder or URL.")],
+    number: Annotated[int, typer.Option(min=0, help="Which one; 0 for the latest complete one.")] = 0,
+    listen: Listen = "tcp://127.0.0.1:0",
+    shards: Shards = 1,
+    token_file: TokenFile = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    memory: StoreMemory = None,
+    snapshot_every: SnapshotEvery = None,
+    keep: Keep = 3,
+) -> None:
+    """Serve a store that begins with a snapshot, of as many shards as it was taken with."""
+    from squall.cli.store import run_serve
+    from squall.store.auth import store_token
+    from squall.store.cluster import ServeSettings
+
+    run_serve(
+        ServeSettings(
+            listen=listen,
+            shards=shards,
+            token=store_token(token_file),
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            memory=memory,
+            snapshot=snapshot,
+            snapshot_every=snapshot_every,
+            keep=keep,
+            restore=number,
+        )
+    )
+
+
+@store_app.command("snapshot")
+def store_snapshot(address: StoreAddress, token_file: TokenFile = None) -> None:
+    """Have all shards write a snapshot now, and print its number."""
+    from squall.cli.store import run_snapshot
+
+    run_snapshot(address, token_file)
+
+
+@store_app.command("stat")
+def store_stat(
+    address: StoreAddress,
+    token_file: TokenFile = None,
+    interval: Annotated[float, typer.Option(min=0.01, help="Seconds over which requests are counted.")] = 1.0,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Show a store's shards, requests and how long they take, tables, and workers."""
+    from squall.cli.store import run_stat
+
+    run_stat(address, token_file, interval, as_json)
 
 
 @app.command()

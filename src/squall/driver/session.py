@@ -21,6 +21,7 @@ from squall.protocols import Endpoint
 from squall.records import Report, Shape, TableSpec, WorkerTask
 from squall.registry import BACKENDS
 from squall.store import Store, StoreAddress, connect
+from squall.store.auth import store_token
 from squall.store.connection import Patience
 from squall.store.process import end_silent_store, shared_store
 
@@ -87,6 +88,8 @@ def _store(run: Run) -> StoreAddress:
 
     Not the driver by memory and the workers by TCP: what it reads would race with the server.
     """
+    if "://" in run.store or run.store.startswith("unix:"):
+        return StoreAddress(run.store, store_token() or "")
     process = shared_store()
     return process.listen_tcp() if run.store == "tcp" else StoreAddress(process.address)
 

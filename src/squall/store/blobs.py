@@ -23,6 +23,10 @@ class BlobCore:
         """Bytes of all values together."""
         return self._bytes
 
+    def values(self) -> dict[str, bytes]:
+        """All values by their keys."""
+        return dict(self._values)
+
     def put(self, key: str, value: bytes) -> None:
         """Set a value, and call those who wait for it."""
         self._bytes += len(value) - len(self._values.get(key, b""))

@@ -91,7 +91,7 @@ class Connection:
             raise self._contended()
         try:
             yield
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 (raised again)
             self._drop()
             self._raise(error)
         finally:

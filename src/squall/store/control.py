@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from squall.errors import StaleAttemptError, StoreError
 from squall.records import Int64, Registration, Report
 from squall.store.layout import Cells
@@ -40,6 +42,23 @@ class _Job:
         waiters, self.waiters = self.waiters, []
         for waiter in waiters:
             waiter()
+
+
+class KeptSlot(msgspec.Struct, frozen=True):
+    """A slot in a snapshot."""
+
+    pid: int
+    client: int
+    state: bytes
+    reported: tuple[int, int]
+
+
+class KeptControl(msgspec.Struct, frozen=True):
+    """A job's slots and unread reports in a snapshot."""
+
+    slots: list[KeptSlot]
+    reports: list[Report]
+    first: int
 
 
 class ControlCore:
@@ -171,6 +190,19 @@ class ControlCore:
             entry.reports.popleft()
         entry.first = after
         return list(entry.reports)
+
+    def kept(self, job: str) -> KeptControl:
+        """What a snapshot holds of a job, beside its cells."""
+        entry = self._job(job)
+        slots = [KeptSlot(s.pid, s.client, s.state, s.reported) for s in entry.slots]
+        return KeptControl(slots, list(entry.reports), entry.first)
+
+    def restore(self, job: str, kept: KeptControl) -> None:
+        """Set an open job to what a snapshot holds of it."""
+        entry = self._job(job)
+        entry.slots[:] = [_Slot(s.pid, s.client, s.state, s.reported) for s in kept.slots]
+        entry.reports.extend(kept.reports)
+        entry.first = kept.first
 
     def watch(self, job: str, waiter: Callable[[], None]) -> Callable[[], None]:
         """Call ``waiter`` once, at the next report or at the end of the job; returns the undo."""

@@ -146,9 +146,7 @@ class EmbeddedTables:
         """See :meth:`squall.protocols.Tables.pull`."""
         return self._table(name).pull(rows)
 
-    def push(
-        self, name: str, rows: Int64, gradient: Float32, stamp: Stamp, *, half: bool = False
-    ) -> bool:
+    def push(self, name: str, rows: Int64, gradient: Float32, stamp: Stamp, *, half: bool = False) -> bool:
         """See :meth:`squall.protocols.Tables.push`."""
         return self._table(name).push(rows, gradient, stamp)
 

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from squall.errors import StoreError
+from squall.errors import StoreFullError
 from squall.store.hugepages import HUGE_PAGE, huge_file
 from squall.units import format_size
 
@@ -60,7 +60,7 @@ class Segment:
 
         Raises
         ------
-        StoreError
+        StoreFullError
             If the system has not that much.
         """
         for start in range(0, self.size, _CHUNK):
@@ -107,17 +107,17 @@ def _take(fd: int, start: int, size: int) -> None:
 # ------------------------------------------------------------------------------ how much is left
 
 
-def no_room(size: int, available: int, what: str) -> StoreError:
+def no_room(size: int, available: int, what: str) -> StoreFullError:
     """The error for something of ``size`` bytes that does not fit."""
-    return StoreError(
+    return StoreFullError(
         f"{what} needs {format_size(size)}, but only {format_size(max(0, available))} of memory is left",
         where="the parameter store",
-        fix="use fewer features or hash them to fewer columns, close other jobs, or take a larger machine",
+        fix="use fewer features or hash them to fewer columns, close other jobs, or give it more memory",
     )
 
 
 def check_room(size: int, what: str) -> None:
-    """Raise `StoreError` unless ``size`` more bytes fit into this machine's memory."""
+    """Raise `StoreFullError` unless ``size`` more bytes fit into this machine's memory."""
     available = available_memory()
     if available is not None and size > available - _RESERVE:
         raise no_room(size, available - _RESERVE, what)

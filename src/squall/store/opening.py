@@ -53,6 +53,8 @@ class Store(Protocol):
 def connect(address: str, token: str = "", patience: Patience | None = None) -> Store:
     """Connect to the store at ``"unix:<path>"`` (its memory is mapped) or ``"tcp://host:port"``.
 
+    By TLS it is ``"tls://host:port"``; several servers are listed as ``"tcp://host:port,host:port"``.
+
     Parameters
     ----------
     address : str
@@ -72,10 +74,11 @@ def connect(address: str, token: str = "", patience: Patience | None = None) -> 
         from squall.store import embedded
 
         return embedded.connect(address, patience)
-    if scheme == "tcp":
+    if scheme in ("tcp", "tls"):
         from squall.store import tcp
 
         return tcp.connect(address, token, patience)
     raise StoreError(
-        f"{address!r} is not the address of a store", fix='use "unix:/path" or "tcp://host:port"'
+        f"{address!r} is not the address of a store",
+        fix='use "unix:/path", "tcp://host:port" or "tls://host:port"',
     )

@@ -176,13 +176,14 @@ def _launch(read_end: int, errors: IO[bytes], idle_s: float | None) -> subproces
             stderr=errors,
             pass_fds=[read_end],
             start_new_session=True,  # Ctrl-C is for the client
-            env=_environment(),
+            env=server_environment(),
         )
     except OSError as error:
         raise StoreError(f"the store's server cannot be started: {error}", where=sys.executable) from error
 
 
-def _environment() -> dict[str, str]:
+def server_environment() -> dict[str, str]:
+    """Environment of a server's process: it imports what this one would."""
     return {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(_search_path())}
 
 

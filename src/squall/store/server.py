@@ -55,7 +55,7 @@ def main(owner_fd: int, idle_s: float) -> None:
     """
     signal.signal(signal.SIGTERM, _terminate)
     logging.basicConfig(format="squall store: %(levelname)s: %(message)s")
-    _allow_many_files()
+    allow_many_files()
     with private_folder() as folder, socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(folder / "socket"))
         listener.listen(1024)  # until `serving` takes over: all workers of a job may come at once
@@ -78,7 +78,7 @@ def _terminate(signum: int, frame: FrameType | None) -> NoReturn:
     raise SystemExit(128 + signum)
 
 
-def _allow_many_files() -> None:
+def allow_many_files() -> None:
     """Every table needs a descriptor; the usual limit is meant for `select`, not for this."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)

@@ -8,19 +8,26 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
+
 from squall.errors import StoreError
-from squall.records import TableSpec
+from squall.records import Float32, InitialValues, TableSpec
 from squall.store import wire
 from squall.store.blobs import BlobCore
 from squall.store.control import ControlCore, check_job_name, check_n_slots, no_such_job
+from squall.store.initial import check_initial, initial_values
 from squall.store.layout import NEVER, Cells, TableMemory
 from squall.store.live import LiveTables
-from squall.store.memory import Segment, check_room
+from squall.store.memory import Segment, check_room, no_room
+from squall.store.placement import Placement
+from squall.store.snapshots import KeptJob, KeptTable, Snapshots
+from squall.store.stat import JobStat, TableStat
 from squall.store.table import ParameterTable, check_spec, table_stride
 
 MAX_WAIT_S = 10.0
 """Longest that one request may wait; a client asks again, so that a lost one is soon forgotten."""
 
+_PIECE_VALUES = 1 << 18  # initial values made at a time: some 10 ms, others are served in between
 _MAX_NAME = 400  # characters of a table's name
 _LARGE = 1 << 20  # bytes from which on a value is checked against the memory left
 
@@ -34,7 +41,8 @@ class Answer(NamedTuple):
 
 @dataclass(slots=True)
 class _Table:
-    spec: TableSpec
+    spec: TableSpec  # of the whole table
+    place: Placement
     stride: int
     memory: Segment
 
@@ -47,7 +55,7 @@ class _Job:
 
 
 _DONE = Answer(wire.Done())
-_SLOW = (wire.CreateTable, wire.WaitBlob, wire.GetReports)
+_SLOW = (wire.TakeSnapshot, wire.CreateTable, wire.WaitBlob, wire.GetReports)
 
 
 class StoreService:
@@ -59,10 +67,18 @@ class StoreService:
         Where segments go on systems without memory files.
     huge : int, optional
         Where those of huge pages go; see :mod:`squall.store.hugepages`.
+    limit : int, optional
+        Bytes that tables and blobs may take together; None for all that the machine has.
     """
 
-    def __init__(self, folder: str, huge: int | None = None) -> None:
-        self._folder, self._huge = folder, huge
+    def __init__(
+        self,
+        folder: str,
+        huge: int | None = None,
+        limit: int | None = None,
+    ) -> None:
+        self._folder, self._huge, self.limit = folder, huge, limit
+        self.snapshots: Snapshots | None = None
         self._control = ControlCore()
         self._blobs = BlobCore()
         self._jobs: dict[str, _Job] = {}
@@ -74,6 +90,36 @@ class StoreService:
     def n_jobs(self) -> int:
         """Number of open jobs."""
         return len(self._jobs)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of all tables, with their optimisers' state, and of all blobs."""
+        return self._blobs.n_bytes + sum(
+            table.memory.size for job in self._jobs.values() for table in job.tables.values()
+        )
+
+    def table_stats(self) -> list[TableStat]:
+        """All tables."""
+        return [
+            TableStat(
+                name,
+                table.place.rows,
+                table.spec.dim,
+                table.spec.optimizer.name,
+                int(_head(table.memory, job.n_slots).step[0]),
+                table.memory.size,
+            )
+            for job in self._jobs.values()
+            for name, table in job.tables.items()
+        ]
+
+    def job_stats(self) -> list[JobStat]:
+        """All jobs."""
+        cells = {job: self._control.cells(job) for job in self._jobs}
+        return [
+            JobStat(job, words.attempts[:-1].tolist(), words.progress[:-1].tolist())
+            for job, words in cells.items()
+        ]
 
     def answer_rows(self, frame: memoryview) -> memoryview | bytearray:
         """Do what a frame about a table's rows asks for; the reply is a frame, valid until the next."""
@@ -105,7 +151,9 @@ class StoreService:
         try:
             match request:
                 case wire.CreateTable():
-                    return await self._create_table(request.spec)
+                    return await self._create_table(request)
+                case wire.TakeSnapshot():
+                    return await self._take_snapshot(request.number)
                 case wire.WaitBlob():
                     return await self._wait_blob(request)
                 case wire.GetReports():
@@ -120,7 +168,8 @@ class StoreService:
             case wire.DropTable():
                 self._drop_table(request.name)
             case wire.DescribeTable():
-                return Answer(wire.Description(self._table(request.name).spec))
+                table = self._table(request.name)
+                return Answer(wire.Description(table.spec, table.place.shard, table.place.n_shards))
             case wire.AttachTable():
                 return self._attach_table(request.name)
             case wire.PutBlob():
@@ -191,19 +240,21 @@ class StoreService:
 
     # ----------------------------------------------------------------------------- tables
 
-    async def _create_table(self, spec: TableSpec) -> Answer:
+    async def _create_table(self, request: wire.CreateTable) -> Answer:
+        spec = request.spec
         check_spec(spec)
+        place = Placement.of(spec, request.shard, request.n_shards)
         job_name = _job_of(spec.name)
         async with self._making:
             job = self._job(job_name)
             known = job.tables.get(spec.name)
             if known is None:
-                table = await self._make_table(spec, job.n_slots)
+                table = await self._make_table(spec, place, job.n_slots)
                 if self._jobs.get(job_name) is not job:
                     table.memory.close()
                     raise no_such_job(job_name)
                 job.tables[spec.name] = table
-            elif known.spec != spec:
+            elif (known.spec, known.place) != (spec, place):
                 raise StoreError(
                     "it exists with another spec",
                     where=f"table {spec.name!r}",
@@ -211,18 +262,21 @@ class StoreService:
                 )
         return Answer(wire.Done(known is None))
 
-    async def _make_table(self, spec: TableSpec, n_slots: int) -> _Table:
-        stride = table_stride(spec)
-        size = TableMemory.size(spec.rows, stride, n_slots)
-        check_room(size, f"table {spec.name!r} ({spec.rows} rows of {stride} float32)")
+    async def _make_table(self, spec: TableSpec, place: Placement, n_slots: int) -> _Table:
+        local, stride = place.local(spec), table_stride(spec)
+        size = TableMemory.size(local.rows, stride, n_slots)
+        self._check_room(size, f"table {spec.name!r} ({local.rows} rows of {stride} float32)")
         memory = self._new_segment(spec.name, size)
         with contextlib.ExitStack() as undo:
             undo.callback(memory.close)
             for _ in memory.fill():
                 await asyncio.sleep(0)
-            _head(memory, n_slots).sequences.fill(NEVER)
+            words = TableMemory.over(memory.map(), local.rows, stride, n_slots)
+            words.sequences.fill(NEVER)
+            if spec.initial is not None:
+                await _initialise(words.array, spec.initial, place, spec.dim)
             undo.pop_all()
-        return _Table(spec, stride, memory)
+        return _Table(spec, place, stride, memory)
 
     def _drop_table(self, name: str) -> None:
         job = self._jobs.get(_job_of(name))
@@ -239,9 +293,10 @@ class StoreService:
     def _load(self, name: str) -> tuple[ParameterTable, Cells]:
         """A table as the server itself works on it."""
         table, n_slots = self._table(name), self._job(_job_of(name)).n_slots
-        memory = TableMemory.over(table.memory.map(), table.spec.rows, table.stride, n_slots)
+        local = table.place.local(table.spec)
+        memory = TableMemory.over(table.memory.map(), local.rows, table.stride, n_slots)
         cells = self._control.cells(_job_of(name))
-        return ParameterTable(table.spec, memory, cells), cells
+        return ParameterTable(local, memory, cells), cells
 
     def _attach_table(self, name: str) -> Answer:
         table, n_slots = self._table(name), self._job(_job_of(name)).n_slots
@@ -261,8 +316,8 @@ class StoreService:
     # ------------------------------------------------------------------------------ waits
 
     def _put_blob(self, request: wire.PutBlob) -> Answer:
-        if len(request.value) >= _LARGE:
-            check_room(len(request.value), f"blob {request.key!r}")
+        if self.limit is not None or len(request.value) >= _LARGE:
+            self._check_room(len(request.value), f"blob {request.key!r}")
         if request.if_absent:
             return Answer(wire.Done(self._blobs.put_if_absent(request.key, request.value)))
         self._blobs.put(request.key, request.value)
@@ -284,6 +339,66 @@ class StoreService:
             reports = self._control.reports(request.job, request.after)
         return Answer(wire.Reports(reports))
 
+    def _check_room(self, size: int, what: str) -> None:
+        check_room(size, what)
+        if self.limit is not None and size > (left := self.limit - self.held_bytes):
+            raise no_room(size, left, what)
+
+    async def _take_snapshot(self, number: int) -> Answer:
+        if self.snapshots is None:
+            raise StoreError(
+                "this store takes no snapshots", fix="start it by `squall store serve --snapshot URL`"
+            )
+        return Answer(await self.snapshots.take(number))
+
+    # ------------------------------------------------------------------- for snapshots
+
+    def jobs_kept(self) -> list[KeptJob]:
+        """All jobs as they go into a snapshot, but for their tables."""
+        return [
+            KeptJob(name, job.n_slots, bytes(job.cells.map()), self._control.kept(name))
+            for name, job in self._jobs.items()
+        ]
+
+    def tables_kept(self) -> list[KeptTable]:
+        """All tables as they go into a snapshot; their arrays are the living ones."""
+        kept = []
+        for job in self._jobs.values():
+            for table in job.tables.values():
+                local = table.place.local(table.spec)
+                buffer = table.memory.map()
+                memory = TableMemory.over(buffer, local.rows, table.stride, job.n_slots)
+                head = memoryview(buffer)[: table.memory.size - memory.array.nbytes]
+                kept.append(
+                    KeptTable(table.spec, table.place.shard, table.place.n_shards, head, memory.array)
+                )
+        return kept
+
+    def blobs_kept(self) -> dict[str, bytes]:
+        """All blobs."""
+        return self._blobs.values()
+
+    def restore_job(self, kept: KeptJob) -> None:
+        """Open a job as it was."""
+        self._open_job(kept.name, kept.n_slots)
+        self._jobs[kept.name].cells.map()[:] = kept.cells
+        self._control.restore(kept.name, kept.control)
+
+    async def restore_table(self, spec: TableSpec, place: Placement, head: bytes) -> Float32:
+        """Make a table with the words it had; its array is the caller's to fill."""
+        job = self._job(_job_of(spec.name))
+        bare = msgspec.structs.replace(spec, initial=None)
+        table = await self._make_table(bare, place, job.n_slots)
+        table.spec = spec
+        job.tables[spec.name] = table
+        buffer = table.memory.map()
+        buffer[: len(head)] = head
+        return TableMemory.over(buffer, table.place.local(spec).rows, table.stride, job.n_slots).array
+
+    def restore_blob(self, key: str, value: bytes) -> None:
+        """Set a blob."""
+        self._blobs.put(key, value)
+
     def _new_segment(self, name: str, size: int) -> Segment:
         try:
             return Segment(name, size, self._folder, self._huge)
@@ -293,6 +408,15 @@ class StoreService:
                 where=name,
                 fix="close other jobs, or raise the limit of open files (ulimit -n)",
             ) from error
+
+
+async def _initialise(array: Float32, initial: InitialValues, place: Placement, dim: int) -> None:
+    check_initial(initial)
+    piece = max(1, _PIECE_VALUES // dim)
+    for start in range(0, place.rows, piece):
+        stop = min(place.rows, start + piece)
+        array[start:stop, :dim] = initial_values(initial, place.globals(start, stop), dim)
+        await asyncio.sleep(0)
 
 
 @contextlib.asynccontextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 import time
@@ -16,6 +17,7 @@ from squall.store import wire
 from squall.store.auth import Door, WrongTokenError, new_token
 from squall.store.memory import Segment
 from squall.store.service import Answer, StoreService
+from squall.store.stat import Counter, ShardStat, resident_bytes
 
 MAX_CONNECTIONS = 4096
 """Clients at a time; more are closed at once."""
@@ -43,12 +45,15 @@ _KEPT_BUFFER = 256 << 10  # bytes at most that a connection holds between frames
 class Server:
     """Connections of clients, each answered in turn; none can hold up another."""
 
-    def __init__(self, service: StoreService) -> None:
-        self.service = service
+    def __init__(self, service: StoreService, info: wire.ServerInfo = wire.ServerInfo()) -> None:  # noqa: B008 (frozen)
+        self.service, self.info = service, info
         self._strangers: dict[ClientConnection, None] = {}  # in the order of their arrival
         self._clients: set[ClientConnection] = set()
         self._n_logged = 0
         self._listening = asyncio.Lock()
+        self._started = time.monotonic()
+        self._rows = {kind: Counter() for kind in wire.ROWS}
+        self._other = Counter()
         self._tcp: tuple[wire.Listening, asyncio.Server] | None = None
         self.used()
 
@@ -100,6 +105,36 @@ class Server:
         self._strangers.pop(connection, None)
         self._clients.discard(connection)
 
+    def note_rows(self, kind: int, seconds: float) -> None:
+        """A request about rows has been answered."""
+        counter = self._rows.get(kind)
+        if counter is not None:
+            counter.note(seconds)
+
+    def note_other(self, seconds: float) -> None:
+        """Any other request has been answered."""
+        self._other.note(seconds)
+
+    def stat(self) -> ShardStat:
+        """How the server is at this moment."""
+        service = self.service
+        requests = [self._rows[kind].stat(name) for kind, name in wire.ROWS.items()]
+        return ShardStat(
+            shard=self.info.shard,
+            pid=os.getpid(),
+            loop=type(asyncio.get_running_loop()).__module__.partition(".")[0],
+            uptime_s=time.monotonic() - self._started,
+            clients=len(self._clients),
+            resident=resident_bytes(),
+            held=service.held_bytes,
+            limit=service.limit,
+            tables=service.table_stats(),
+            jobs=service.job_stats(),
+            requests=[*requests, self._other.stat("other")],
+            snapshot=service.snapshots.latest if service.snapshots else None,
+            snapshot_error=service.snapshots.error if service.snapshots else None,
+        )
+
     def log(self, error: Exception) -> None:
         """Note why a connection was closed."""
         if isinstance(error, ConnectionError):
@@ -121,13 +156,22 @@ class ClientConnection(asyncio.BufferedProtocol):
     server : Server
         What all connections share.
     token : str, optional
-        What the client must know; None on the private Unix socket.
+        What the client must know; None where it needs to know nothing.
+    private : bool
+        Whether this is the embedded store's own Unix socket, which may ask for more.
+    certificate : bytes, optional
+        SHA-256 of the certificate shown; None without TLS.
     """
 
-    def __init__(self, server: Server, token: str | None) -> None:
+    def __init__(
+        self, server: Server, token: str | None, private: bool = False, certificate: bytes | None = None
+    ) -> None:
         self._server = server
-        self._door = Door(token)
-        self._private = token is None
+        self._door = Door(token, server.info, certificate or b"")
+        self._private = private
+        # `pause_writing` tells that not all has been sent, which a descriptor must wait for.
+        # (asyncio's TLS would take a limit of 0 for reached at once.)
+        self._high = 0 if certificate is None else 1
         self._view = memoryview(bytearray(_FIRST_BUFFER))
         self._start = self._end = 0  # what has arrived and not been looked at
         self._timer: asyncio.TimerHandle | None = None
@@ -141,8 +185,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See :class:`asyncio.BaseProtocol`."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's do not derive from it
-        # `pause_writing` then means that not all has been sent, which a descriptor must wait for.
-        self._transport.set_write_buffer_limits(high=0)
+        self._transport.set_write_buffer_limits(high=self._high)
         self._server.used()
         self._set_timer(HELLO_TIMEOUT_S)
         self._server.arrived(self)
@@ -264,23 +307,29 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._view, self._start, self._end = view, 0, size
 
     def _serve_rows(self, frame: memoryview) -> None:
-        self._server.used()
+        server, start = self._server, time.perf_counter()
+        server.used()
         if self._timer is not None:
             self._set_timer(None)  # the frame is complete
-        self._transport.write(self._server.service.answer_rows(frame))
+        self._transport.write(server.service.answer_rows(frame))
         if self._unsent:
-            self._server.service.release_reply()
+            server.service.release_reply()
+        server.note_rows(frame[wire.HEADER_BYTES], time.perf_counter() - start)
 
     def _serve(self, request: wire.Request) -> None:
         self._server.used()
         if not self._door.open:
             self._greet(request)
             return
+        start = time.perf_counter()
         self._set_timer(None)  # the frame is complete
         if isinstance(request, wire.Listen) and self._private:
             self._serve_later(request)
+        elif isinstance(request, wire.GetStat):
+            self._reply(Answer(wire.Status(self._server.stat())))
         elif (answer := self._server.service.answer_at_once(request)) is not None:
             self._reply(answer)
+            self._server.note_other(time.perf_counter() - start)
         else:
             self._serve_later(request)
 
@@ -366,7 +415,9 @@ async def serve(listener: socket.socket, folder: str, huge: int | None, owner_fd
     loop.add_reader(owner_fd, end.set)
     loop.add_signal_handler(signal.SIGTERM, end.set)
     server = Server(StoreService(folder, huge))
-    accepting = await loop.create_unix_server(lambda: ClientConnection(server, None), sock=listener)
+    accepting = await loop.create_unix_server(
+        lambda: ClientConnection(server, None, private=True), sock=listener
+    )
     while not end.is_set() and (rest := idle_s - server.idle_s()) > 0:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(rest if idle_s != float("inf") else None):

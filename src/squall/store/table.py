@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn
 
+import numpy as np
+
 from squall import _kernels
 from squall.errors import StoreError
 from squall.optim import CODES, is_lazy, kernel_rule, optimizer_code
 from squall.records import Float32, Int64, SharedTable, Stamp, TableSpec
 from squall.store import wire
 from squall.store.control import stale_attempt
+from squall.store.initial import check_initial, initial_values
 from squall.store.layout import DRIVER_SLOT, Cells, TableMemory
 
 MAX_ROWS, MAX_DIM = 1 << 40, 1 << 24
@@ -42,6 +45,8 @@ def check_spec(spec: TableSpec) -> None:
             kernel_rule(spec.optimizer)
         except (TypeError, ValueError) as error:
             problems.append(str(error))
+    if spec.initial is not None:
+        check_initial(spec.initial)
     if problems:
         raise StoreError("; ".join(problems), where=f"table {spec.name!r}", fix="correct the table's spec")
 
@@ -83,9 +88,12 @@ class ParameterTable:
 
     @classmethod
     def private(cls, spec: TableSpec, n_slots: int) -> ParameterTable:
-        """A table of zeros in this process's own memory, for ``n_slots`` workers."""
+        """A new table in this process's own memory, for ``n_slots`` workers."""
         check_spec(spec)
         memory = TableMemory.private(spec.rows, table_stride(spec), n_slots)
+        if spec.initial is not None:
+            rows = np.arange(spec.rows, dtype=np.int64)
+            memory.array[:, : spec.dim] = initial_values(spec.initial, rows, spec.dim)
         return cls(spec, memory, Cells.private(n_slots))
 
     @property

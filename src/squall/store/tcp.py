@@ -6,22 +6,29 @@ whether the job's workers are to stop, so that asking for that costs nothing.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import random
 import socket
+import ssl
 import struct
 import time
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import numpy as np
 
-from squall.errors import StoreError
+from squall.errors import LostUpdatesError, StoreError
 from squall.records import Float32, Int64, Stamp, TableSpec
 from squall.store import wire
 from squall.store.auth import check_server, prove
 from squall.store.connection import Connection, Patience
 from squall.store.control import no_such_job
 from squall.store.requests import RemoteControl, RemoteStore
+
+if TYPE_CHECKING:
+    from squall.store.sharding import ShardedStore
 
 CONNECT_TIMEOUT_S = 10.0
 """Seconds to wait until a server takes a connection."""
@@ -33,15 +40,18 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 0.5
 _BUFFER = 64 << 10  # bytes: a reply that fits is received at once
 
 
-def connect(address: str, token: str, patience: Patience | None = None) -> TcpStore:
-    """Connect to the store at ``"tcp://host:port"``.
+def connect(address: str, token: str = "", patience: Patience | None = None) -> TcpStore | ShardedStore:
+    """Connect to the store at ``"tcp://host:port"`` or, by TLS, ``"tls://host:port"``.
+
+    A server says which other shards it has beside it; shards that are served apart are listed,
+    ``"tcp://host:port,host:port"``, in the same order by all clients.
 
     Parameters
     ----------
     address : str
         Where it is.
     token : str
-        What it asks for; see :meth:`squall.store.process.StoreProcess.listen_tcp`.
+        What it asks for, if anything.
     patience : callable, optional
         Seconds that a reply may take.
 
@@ -50,13 +60,43 @@ def connect(address: str, token: str, patience: Patience | None = None) -> TcpSt
     StoreError
         If the address is not of this form, nobody answers there, or the token is wrong.
     """
-    store = TcpStore(address, token, patience)
-    store.open()
-    return store
+    shards = connections(address, token, patience)
+    if len(shards) == 1:
+        return TcpStore(shards[0])
+    from squall.store.sharding import ShardedStore
+
+    return ShardedStore(shards)
+
+
+def connections(address: str, token: str = "", patience: Patience | None = None) -> list[TcpConnection]:
+    """Open connections to all shards of a store, in order; see `connect`."""
+    scheme, _, places = address.partition("://")
+    with contextlib.ExitStack() as undo:
+        shards: dict[str, TcpConnection] = {}
+        for place in places.split(","):
+            first = TcpConnection(f"{scheme}://{place}", token, patience)
+            undo.callback(first.close)
+            if first.address in shards:  # announced by one before
+                continue
+            first.open()
+            assert first.server is not None
+            for port in first.server.ports or (first.port,):
+                url = url_of(first.tls, first.host, port)
+                shards[url] = first if port == first.port else TcpConnection(url, token, patience)
+                undo.callback(shards[url].close)
+        for shard in shards.values():
+            shard.open()
+        undo.pop_all()
+    return list(shards.values())
 
 
 class TcpStore(RemoteStore):
-    """One process's view of the store; it belongs to the thread that made it.
+    """One process's view of a store of one shard; it belongs to the thread that made it.
+
+    Parameters
+    ----------
+    connection : TcpConnection
+        To the server; the store closes it.
 
     Attributes
     ----------
@@ -68,10 +108,9 @@ class TcpStore(RemoteStore):
         Implements :class:`squall.protocols.Control`.
     """
 
-    def __init__(self, address: str, token: str, patience: Patience | None = None) -> None:
-        connection = TcpConnection(address, token, patience)
+    def __init__(self, connection: TcpConnection) -> None:
         super().__init__(connection)
-        flags = _StopFlags()
+        flags = StopFlags()
         self.tables = TcpTables(connection, flags)
         self.control = TcpControl(connection, flags)
 
@@ -84,35 +123,60 @@ class TcpConnection(Connection):
     address : str
         ``"tcp://host:port"``.
     token : str
-        What the server and this client show each other that they know.
+        What the server and this client show each other that they know; empty for none.
     patience : callable, optional
         Seconds that a reply may take.
     """
 
     def __init__(self, address: str, token: str, patience: Patience | None = None) -> None:
         super().__init__(address, patience)
-        self._host, self._port = _host_and_port(address)
-        if not token:
-            raise StoreError("this store asks for a token", where=address, fix="give the store's token")
+        self.tls, self.host, self.port = _place(address)
         self._token = token
+        self.server: wire.ServerInfo | None = None  # as of the last greeting
         self._timeout = 0.0
         self._buffer = memoryview(bytearray(_BUFFER))
 
     def _dial(self) -> socket.socket:
-        dialled = socket.create_connection((self._host, self._port), CONNECT_TIMEOUT_S)
+        dialled = socket.create_connection((self.host, self.port), CONNECT_TIMEOUT_S)
         dialled.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.tls:
+            dialled = _wrapped(dialled, self.address)
         # Blocking, with the kernel's own limit: Python's would cost a poll at every call.
         dialled.setblocking(True)
         self._timeout = 0.0
         return dialled
 
     def _greet(self) -> None:
-        challenge = self._check_version(self._talk(wire.pack(wire.Hello(wire.VERSION)), 0.0), wire.Challenge)
-        proof, expected = prove(self._token, challenge)
+        reply = self._talk(wire.pack(wire.Hello(wire.VERSION)), 0.0)
+        if isinstance(reply, wire.Welcome) and not self._token:
+            self._meet(self._check_version(reply, wire.Welcome).server)
+            return
+        if not self._token:
+            raise StoreError(
+                "this store asks for a token",
+                where=self.address,
+                fix="set SQUALL_STORE_TOKEN or SQUALL_STORE_TOKEN_FILE as it was started with",
+            )
+        challenge = self._check_version(reply, wire.Challenge)
+        proof, expected = prove(self._token, challenge, self._certificate())
         reply = self._talk(wire.pack(proof), 0.0)
         if isinstance(reply, wire.Failed):
             raise StoreError(reply.what, where=self.address, fix="take address and token from the same run")
-        check_server(expected, self._check_version(reply, wire.Welcome))
+        welcome = self._check_version(reply, wire.Welcome)
+        check_server(expected, welcome)
+        self._meet(welcome.server)
+
+    def _certificate(self) -> bytes:
+        """SHA-256 of the certificate that the server has shown, if the connection is by TLS."""
+        if not isinstance(self._socket, ssl.SSLSocket):
+            return b""
+        return hashlib.sha256(self._socket.getpeercert(binary_form=True) or b"").digest()
+
+    def _meet(self, server: wire.ServerInfo) -> None:
+        """Remember who has answered; raises `LostUpdatesError`, once, if it is not who did before."""
+        before, self.server = self.server, server
+        if before is not None and before.incarnation != server.incarnation:
+            raise _lost(self.address, server)
 
     def _try_again(self, failures: int) -> bool:
         if failures > RETRIES or self._closed:
@@ -130,14 +194,18 @@ class TcpConnection(Connection):
             self._timeout = timeout
         try:
             connected.sendall(frame)
-        except BlockingIOError as error:
+        except (BlockingIOError, ssl.SSLWantWriteError) as error:
             raise TimeoutError("it takes no more requests") from error
+        except ssl.SSLError as error:
+            raise ConnectionResetError(f"TLS: {error}") from error
 
     def _receive_some(self, view: memoryview) -> int:
         try:
             return super()._receive_some(view)
-        except BlockingIOError as error:
+        except (BlockingIOError, ssl.SSLWantReadError) as error:
             raise TimeoutError("no reply") from error
+        except ssl.SSLError as error:
+            raise ConnectionResetError(f"TLS: {error}") from error
 
     def _receive_frame(self) -> memoryview:
         return self._receive_whole()[wire.HEADER_BYTES :]
@@ -171,7 +239,7 @@ class TcpConnection(Connection):
             self._send(frame, self._patience())
         except ConnectionError:
             self._drop()  # `finish` sends it again
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 (raised again)
             self.abandon()
             self._raise(error)
 
@@ -194,7 +262,7 @@ class TcpConnection(Connection):
             if wire.is_of_rows(reply):
                 return wire.unpack_weights(reply), reply
             failed = wire.unpack_reply(reply[wire.HEADER_BYTES :])
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 (raised again)
             self._drop()
             self._raise(error)
         finally:
@@ -203,6 +271,22 @@ class TcpConnection(Connection):
             raise wire.error_of(failed)
         self._drop()
         raise self._foreign(f"a {type(failed).__name__} came where weights were due")
+
+    def pull_all(self, name: str, frame: wire.RowsFrame) -> Float32:
+        """All rows of a table, piece by piece."""
+        done, whole = 0, None
+        while whole is None or done < len(whole):
+            request = frame.pack(wire.PULL_RANGE, 0, name, Stamp(0, 0, done))
+            self.start(request)
+            header, reply = self.finish(request)
+            if whole is None:
+                whole = np.empty((header.table_rows, header.dim), dtype=np.float32)
+            count = (len(reply) - wire.REPLY_BYTES) // (4 * max(1, header.dim))
+            if (header.table_rows, header.dim) != whole.shape or not 0 < count <= len(whole) - done:
+                raise StoreError("it changed its shape while it was pulled", where=f"table {name!r}")
+            whole[done : done + count] = wire.weights_of(header, reply, count)
+            done += count
+        return whole
 
     def abandon(self) -> None:
         """Want no reply to what `start` sent."""
@@ -223,18 +307,66 @@ class TcpConnection(Connection):
                     raise
 
 
-def _host_and_port(address: str) -> tuple[str, int]:
+def _place(address: str) -> tuple[bool, str, int]:
+    """Whether by TLS, host and port of an address."""
     try:
         parts = urlsplit(address)
         host, port = parts.hostname, parts.port
     except ValueError:
         host = port = None
-    if host is None or port is None or address != f"tcp://{host}:{port}":
-        raise StoreError("that is not the address of a store on TCP", fix='use "tcp://host:port"')
-    return host, port
+    if (
+        host is None
+        or port is None
+        or parts.scheme not in ("tcp", "tls")
+        or address != url_of(parts.scheme == "tls", host, port)
+    ):
+        raise StoreError(
+            f"{address!r} is not the address of a store on TCP",
+            fix='use "tcp://host:port" or "tls://host:port"',
+        )
+    return parts.scheme == "tls", host, port
 
 
-class _StopFlags:
+def url_of(tls: bool, host: str, port: int) -> str:
+    """The address of a server."""
+    return f"{'tls' if tls else 'tcp'}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _wrapped(dialled: socket.socket, address: str) -> socket.socket:
+    """A TLS connection over a plain one; the token, not an authority, vouches for its certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        return context.wrap_socket(dialled)
+    except ssl.SSLError as error:
+        dialled.close()
+        raise StoreError(
+            f"it does not speak TLS: {error}", where=address, fix='for a store without TLS use "tcp://…"'
+        ) from error
+    except BaseException:
+        dialled.close()
+        raise
+
+
+def _lost(address: str, server: wire.ServerInfo) -> LostUpdatesError:
+    where = f"shard {server.shard} of the parameter store at {address}"
+    if server.restored is None:
+        return LostUpdatesError(
+            "it died and came back empty: the tables of its jobs are lost",
+            where=where,
+            fix="start the job again; one served with --snapshot-every forgets less",
+        )
+    ago = max(0.0, time.time() - server.restored.taken_at)
+    return LostUpdatesError(
+        f"it died and came back from snapshot {server.restored.number}: what was pushed to it in the "
+        f"last {ago:.1f} s is lost",
+        where=where,
+        fix="start the job again, or go on from there where losing a few updates does no harm",
+    )
+
+
+class StopFlags:
     """What the latest replies said of stopping, by job, each good for one question."""
 
     def __init__(self) -> None:
@@ -268,7 +400,7 @@ class TcpTables:
     applied once.
     """
 
-    def __init__(self, connection: TcpConnection, flags: _StopFlags) -> None:
+    def __init__(self, connection: TcpConnection, flags: StopFlags) -> None:
         self._connection = connection
         self._flags = flags
         self._frame = wire.RowsFrame()
@@ -288,13 +420,11 @@ class TcpTables:
     def pull(self, name: str, rows: Int64 | None = None, *, half: bool = False) -> Float32:
         """See :meth:`squall.protocols.Tables.pull`; a large table comes in pieces."""
         if rows is None:
-            return self._pull_all(name)
+            return self._connection.pull_all(name, self._frame)
         frame = self._frame.pack(wire.PULL, wire.HALF_REPLY * half, name, _NOBODY, None, rows)
         return self._weights(name, frame, len(rows))
 
-    def push(
-        self, name: str, rows: Int64, gradient: Float32, stamp: Stamp, *, half: bool = False
-    ) -> bool:
+    def push(self, name: str, rows: Int64, gradient: Float32, stamp: Stamp, *, half: bool = False) -> bool:
         """See :meth:`squall.protocols.Tables.push`."""
         return self._update(wire.PUSH, name, rows, gradient, stamp, half)
 
@@ -319,25 +449,9 @@ class TcpTables:
         """See :meth:`squall.protocols.Tables.add`."""
         return self._update(wire.ADD, name, rows, deltas, stamp, half)
 
-    def _update(
-        self, kind: int, name: str, rows: Int64, values: Float32, stamp: Stamp, half: bool
-    ) -> bool:
+    def _update(self, kind: int, name: str, rows: Int64, values: Float32, stamp: Stamp, half: bool) -> bool:
         frame = self._frame.pack(kind, wire.HALF_VALUES * half, name, stamp, rows, None, values)
         return bool(self._transact(name, frame)[0].flags & wire.CHANGED)
-
-    def _pull_all(self, name: str) -> Float32:
-        done, whole = 0, None
-        while whole is None or done < len(whole):
-            frame = self._frame.pack(wire.PULL_RANGE, 0, name, Stamp(0, 0, done))
-            header, reply = self._transact(name, frame)
-            if whole is None:
-                whole = np.empty((header.table_rows, header.dim), dtype=np.float32)
-            count = (len(reply) - wire.REPLY_BYTES) // (4 * max(1, header.dim))
-            if (header.table_rows, header.dim) != whole.shape or not 0 < count <= len(whole) - done:
-                raise StoreError("it changed its shape while it was pulled", where=f"table {name!r}")
-            whole[done : done + count] = wire.weights_of(header, reply, count)
-            done += count
-        return whole
 
     def _weights(self, name: str, frame: memoryview, n_rows: int) -> Float32:
         return wire.weights_of(*self._transact(name, frame), n_rows)
@@ -355,9 +469,9 @@ _NOBODY = Stamp(0, 0, 0)
 class TcpControl(RemoteControl):
     """Control by requests; the stop flag comes with the replies of the tables too."""
 
-    def __init__(self, connection: Connection, flags: _StopFlags) -> None:
+    def __init__(self, connection: Connection, flags: StopFlags, client: int | None = None) -> None:
         # Process ids do not tell clients on several hosts (or in several sandboxes) apart.
-        super().__init__(connection, 1 + int.from_bytes(os.urandom(7)))
+        super().__init__(connection, client or 1 + int.from_bytes(os.urandom(7)))
         self._flags = flags
 
     def progress(self, job: str, slot: int) -> Int64:

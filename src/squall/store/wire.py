@@ -22,8 +22,9 @@ import msgspec
 import numpy as np
 
 from squall import _kernels
-from squall.errors import StaleAttemptError, StoreError
+from squall.errors import StaleAttemptError, StoreError, StoreFullError
 from squall.records import Float32, Int64, Registration, Report, Stamp, TableSpec
+from squall.store.stat import ShardStat
 
 VERSION = 3
 """Version of this protocol; both ends must have the same."""
@@ -71,9 +72,11 @@ class Listen(_Message, frozen=True):
 
 
 class CreateTable(_Message, frozen=True):
-    """`Tables.create`; the name is ``"<job>/<name>"``."""
+    """`Tables.create`; ``spec`` is the whole table's, of which the server makes one shard's part."""
 
     spec: TableSpec
+    shard: int = 0
+    n_shards: int = 1
 
 
 class DropTable(_Message, frozen=True):
@@ -204,22 +207,53 @@ class AskStop(_Message, frozen=True):
     job: str
 
 
+class GetStat(_Message, frozen=True):
+    """Ask how the server is; replied to by :class:`Status`."""
+
+
+class TakeSnapshot(_Message, frozen=True):
+    """Write a snapshot of that number now; replied to by :class:`Snapshot`."""
+
+    number: int
+
+
 Greeting = Hello | Proof
 TableRequest = CreateTable | DropTable | DescribeTable | AttachTable
 BlobRequest = PutBlob | GetBlobs | WaitBlob | DeleteBlob
 SlotRequest = Register | SaveState | SendReport | Advance | GetProgress
 ControlRequest = OpenJob | CloseJob | AttachJob | SlotRequest | GetReports | RequestStop | AskStop
-Request = Greeting | Listen | TableRequest | BlobRequest | ControlRequest
+Request = Greeting | Listen | GetStat | TakeSnapshot | TableRequest | BlobRequest | ControlRequest
 
 
 # --------------------------------------------------------------------------------- replies
 
 
+class Snapshot(_Message, frozen=True):
+    """A complete snapshot of one shard: its number, and when it was taken (seconds since 1970)."""
+
+    number: int
+    taken_at: float
+
+
+class ServerInfo(_Message, frozen=True):
+    """Who answers.
+
+    ``ports`` are those of all shards on that host, in order.  ``incarnation`` is another each time
+    the process starts; ``restored`` is what it then began with, None for nothing.
+    """
+
+    incarnation: str = ""
+    shard: int = 0
+    ports: tuple[int, ...] = ()
+    restored: Snapshot | None = None
+
+
 class Welcome(_Message, frozen=True):
-    """End of the greeting; over TCP with the proof that the server knows the token too."""
+    """End of the greeting; where there is a token with the proof that the server knows it too."""
 
     version: int
     proof: bytes = b""
+    server: ServerInfo = ServerInfo()
 
 
 class Challenge(_Message, frozen=True):
@@ -246,9 +280,11 @@ class Done(_Message, frozen=True):
 
 
 class Description(_Message, frozen=True):
-    """A table's spec."""
+    """A table's spec, and which part of it is here."""
 
     spec: TableSpec
+    shard: int
+    n_shards: int
 
 
 class SharedMemory(_Message, frozen=True):
@@ -306,12 +342,20 @@ class Failed(_Message, frozen=True):
     fix: str | None = None
 
 
+class Status(_Message, frozen=True):
+    """How a server is."""
+
+    stat: ShardStat
+
+
 GreetingReply = Welcome | Challenge | Listening
 TableReply = Description | SharedMemory
 ControlReply = JobMemory | Registered | Reports | Progress | Stopping
-Reply = GreetingReply | Done | TableReply | Values | ControlReply | Failed
+Reply = GreetingReply | Done | Status | Snapshot | TableReply | Values | ControlReply | Failed
 
-_ERRORS: dict[str, type[StoreError]] = {c.__name__: c for c in (StoreError, StaleAttemptError)}
+_ERRORS: dict[str, type[StoreError]] = {
+    c.__name__: c for c in (StoreError, StaleAttemptError, StoreFullError)
+}
 
 _encoder = msgspec.msgpack.Encoder()
 _requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
@@ -388,6 +432,9 @@ PULL, PULL_RANGE, PUSH, ADD, EXCHANGE = 1, 2, 3, 4, 5
 `PULL_RANGE` reads ``n_pulled`` rows (or as many as a piece holds) from number ``sequence`` on;
 `EXCHANGE` is a `PUSH`, unless ``n_pushed`` is 0 and it says :data:`NO_PUSH`, and then a `PULL`.
 """
+
+ROWS = {PULL: "pull", PULL_RANGE: "pull all", PUSH: "push", ADD: "add", EXCHANGE: "exchange"}
+"""Names of these, for people."""
 
 NARROW_ROWS, HALF_VALUES, HALF_REPLY, NO_PUSH = 1, 2, 4, 8
 """Flags of a frame of rows: uint32 row numbers, float16 values, a float16 reply, no push."""

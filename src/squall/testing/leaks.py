@@ -14,6 +14,7 @@ from pathlib import Path
 
 from squall import procfs
 from squall.functions.local.connection import open_launchers
+from squall.store.cluster import open_clusters
 from squall.store.process import open_stores
 
 _SHARED = Path("/dev/shm")
@@ -83,6 +84,7 @@ class LeakCheck:
 
     def _processes(self, before: Held) -> Iterator[str]:
         owned = {c.pid for c in open_launchers()} | {s.pid for s in open_stores()}
+        owned |= {pid for c in open_clusters() for pid in c.pids}
         for pid in _pids() - before.pids:
             if self._is_ours(pid, owned):
                 yield f"process {pid}: {_command(pid)}"
@@ -101,6 +103,7 @@ class LeakCheck:
     def _open(self, before: Held) -> Iterator[str]:
         owned = {fd for c in open_launchers() for fd in c.descriptors()}
         owned |= {fd for s in open_stores() for fd in s.descriptors()}
+        owned |= {fd for c in open_clusters() for fd in c.descriptors()}
         known = before.descriptors.items() | self._runtime.items()
         new = {fd: what for fd, what in _descriptors().items() - known if fd not in owned}
         if not self._runtime:
@@ -115,6 +118,7 @@ class LeakCheck:
 
     def _files(self, before: Held) -> Iterator[str]:
         owned = {c.home for c in open_launchers()} | {s.folder for s in open_stores()}
+        owned |= {c.folder for c in open_clusters()}
         for name in _names(self._temporary) - before.temporary:
             if self._temporary / name not in owned:
                 yield f"temporary file {self._temporary / name}"

@@ -9,13 +9,25 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Literal
 
 import numpy as np
 import pytest
 
 from squall.errors import StaleAttemptError, StoreError
 from squall.protocols import Blobs, Control, Tables
-from squall.records import Float32, Int64, OptimizerSpec, Phases, Registration, Report, Stamp, TableSpec
+from squall.records import (
+    Float32,
+    InitialValues,
+    Int64,
+    OptimizerSpec,
+    Phases,
+    Registration,
+    Report,
+    Stamp,
+    TableSpec,
+)
+from squall.store.initial import initial_values
 
 N_SLOTS = 3
 """Slots of the job that the fixtures open."""
@@ -55,9 +67,14 @@ class TablesContract:
         raise NotImplementedError
 
     @pytest.fixture
-    def spec(self, job: str) -> TableSpec:
+    def sharding(self) -> Literal["hash", "range"]:
+        """Which shards hold which rows; of no account where there is one."""
+        return "hash"
+
+    @pytest.fixture
+    def spec(self, job: str, sharding: Literal["hash", "range"]) -> TableSpec:
         """A table of 10 × 2 without penalty; gradient steps have length 1/2."""
-        return TableSpec(f"{job}/weights", 10, 2, OptimizerSpec("sgd", 0.5), 9)
+        return TableSpec(f"{job}/weights", 10, 2, OptimizerSpec("sgd", 0.5), 9, sharding=sharding)
 
     @pytest.fixture
     def name(self, tables: Tables, spec: TableSpec) -> str:
@@ -234,6 +251,51 @@ class TablesContract:
         assert 0 < some[0, 0] < before[1, 0]
         assert some[1, 0] == before[3, 0], "the intercept is not penalised"
         assert np.array_equal(tables.pull(spec.name)[[1, 3]], some)
+
+    @pytest.mark.parametrize("half", [False, True])
+    def test_half_precision_loses_no_more_than_it_says(self, tables: Tables, name: str, half: bool) -> None:
+        rows = np.arange(10)
+        values = np.random.default_rng(0).normal(size=(10, 2)).astype(np.float32)
+        tables.add(name, rows, values, Stamp(0, 0, 0), half=half)
+        got = tables.pull(name, rows, half=half)
+        assert got == pytest.approx(values, rel=2.0**-10 if half else 0.0)
+        again = tables.exchange(name, (rows, values), rows, Stamp(0, 0, 1), half=half)
+        assert again == pytest.approx(values / 2, rel=2.0**-8 if half else 1e-6)
+
+    @pytest.mark.parametrize("kind", ["uniform", "normal"])
+    def test_initial_values_follow_from_seed_and_place(
+        self, tables: Tables, job: str, sharding: Literal["hash", "range"], kind: Literal["uniform", "normal"]
+    ) -> None:
+        def made(name: str, seed: int) -> Float32:
+            initial = InitialValues(kind, 0.5, seed)
+            spec = TableSpec(f"{job}/{name}", 1001, 3, OptimizerSpec("adagrad", 0.1), 0, initial, sharding)
+            tables.create(spec)
+            return tables.pull(spec.name)
+
+        first = made("first", 7)
+        assert np.array_equal(first, made("again", 7))
+        assert not np.any(first == made("other", 8))
+        expected = initial_values(InitialValues(kind, 0.5, 7), np.arange(1001), 3)
+        assert np.array_equal(first, expected)
+        assert abs(first.mean()) < 0.05
+        assert first.std() == pytest.approx(0.5 if kind == "normal" else 0.5 / 3**0.5, rel=0.05)
+        assert np.array_equal(tables.pull(f"{job}/first", rows_of(1000, 0, 77)), first[[1000, 0, 77]])
+
+    @pytest.mark.parametrize("initial", [InitialValues("normal", -1.0), InitialValues("uniform", np.inf)])
+    def test_impossible_initial_values_are_refused(
+        self, tables: Tables, job: str, initial: InitialValues
+    ) -> None:
+        with pytest.raises(StoreError, match="initial values"):
+            tables.create(TableSpec(f"{job}/bad", 3, 1, OptimizerSpec("sgd", 0.1), 0, initial))
+
+    def test_a_clipped_gradient_is_clipped_as_a_whole(
+        self, tables: Tables, job: str, sharding: Literal["hash", "range"]
+    ) -> None:
+        rule = OptimizerSpec("sgd", 1.0, clip_norm=1.0)
+        tables.create(TableSpec(f"{job}/clipped", 4, 1, rule, 4, sharding=sharding))
+        gradient = np.array([[3.0], [0.0], [4.0]], dtype=np.float32)
+        tables.push(f"{job}/clipped", rows_of(0, 1, 3), gradient, Stamp(0, 0, 0))
+        assert tables.pull(f"{job}/clipped").ravel() == pytest.approx([-0.6, 0.0, 0.0, -0.8], rel=1e-6)
 
 
 class BlobsContract:

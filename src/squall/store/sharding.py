@@ -1,0 +1,321 @@
+"""One client for all shards of a store: each call is one round trip to all of them at once.
+
+Rows are split by the table's rule (:mod:`squall.store.placement`), and a frame goes to every shard
+even if none of its rows is asked for: so all shards count the same steps and minibatches, and a
+slot's progress is the least of theirs.  Blobs are spread by a checksum of their keys.  Reports,
+strategy state and whatever else control has lives on the first shard.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+import numpy as np
+
+from squall.errors import StoreError
+from squall.records import Float32, Int64, Registration, Stamp, TableSpec
+from squall.store import wire
+from squall.store.connection import Connection
+from squall.store.placement import Placement, split
+from squall.store.requests import RemoteBlobs
+from squall.store.tcp import StopFlags, TcpConnection, TcpControl
+
+_Result = TypeVar("_Result")
+
+
+class ShardedStore:
+    """One process's view of a store of several shards; it belongs to the thread that made it.
+
+    Parameters
+    ----------
+    shards : list of TcpConnection
+        To each shard, in order; the store closes them.
+
+    Attributes
+    ----------
+    tables : ShardedTables
+        Implements :class:`squall.protocols.Tables`.
+    blobs : ShardedBlobs
+        Implements :class:`squall.protocols.Blobs`.
+    control : ShardedControl
+        Implements :class:`squall.protocols.Control`.
+    """
+
+    def __init__(self, shards: Sequence[TcpConnection]) -> None:
+        self._shards = list(shards)
+        flags = StopFlags()
+        self.tables = ShardedTables(self._shards, flags)
+        self.blobs = ShardedBlobs(self._shards)
+        self.control = ShardedControl(self._shards, flags)
+
+    @property
+    def address(self) -> str:
+        """Where it is connected."""
+        return ",".join(shard.address for shard in self._shards)
+
+    def open(self) -> None:
+        """Connect to all shards now rather than with the first request."""
+        for shard in self._shards:
+            shard.open()
+
+    def close(self) -> None:
+        """Disconnect; idempotent."""
+        for shard in self._shards:
+            shard.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class ShardedTables:
+    """Tables whose rows lie on several shards."""
+
+    def __init__(self, shards: list[TcpConnection], flags: StopFlags) -> None:
+        self._shards = shards
+        self._flags = flags
+        self._frames = [wire.RowsFrame() for _ in shards]
+        self._specs: dict[str, TableSpec] = {}
+
+    def create(self, spec: TableSpec) -> None:
+        """See :meth:`squall.protocols.Tables.create`; the name is ``"<job>/<name>"``."""
+        _of_all(
+            self._shards,
+            lambda shard, at: shard.request(wire.CreateTable(spec, at, len(self._shards)), wire.Done),
+        )
+        self._specs[spec.name] = spec
+
+    def drop(self, name: str) -> None:
+        """See :meth:`squall.protocols.Tables.drop`."""
+        self._specs.pop(name, None)
+        _of_all(self._shards, lambda shard, _: shard.request(wire.DropTable(name), wire.Done))
+
+    def describe(self, name: str) -> TableSpec:
+        """See :meth:`squall.protocols.Tables.describe`."""
+        described = self._shards[0].request(wire.DescribeTable(name), wire.Description)
+        if (described.shard, described.n_shards) != (0, len(self._shards)):
+            raise StoreError(
+                f"it was made over {described.n_shards} shards; this client knows {len(self._shards)}",
+                where=f"table {name!r}",
+                fix="give all clients the same list of addresses, in the same order",
+            )
+        self._specs[name] = described.spec
+        return described.spec
+
+    def pull(self, name: str, rows: Int64 | None = None, *, half: bool = False) -> Float32:
+        """See :meth:`squall.protocols.Tables.pull`; a large table comes in pieces."""
+        if rows is None:
+            return self._pull_all(name)
+        return self._call(name, wire.PULL, wire.HALF_REPLY * half, Stamp(0, 0, 0), None, rows)[0]
+
+    def push(self, name: str, rows: Int64, gradient: Float32, stamp: Stamp, *, half: bool = False) -> bool:
+        """See :meth:`squall.protocols.Tables.push`."""
+        return self._call(name, wire.PUSH, wire.HALF_VALUES * half, stamp, (rows, gradient), None)[1]
+
+    def exchange(
+        self,
+        name: str,
+        push: tuple[Int64, Float32] | None,
+        pull: Int64,
+        stamp: Stamp,
+        *,
+        half: bool = False,
+    ) -> Float32:
+        """See :meth:`squall.protocols.Tables.exchange`."""
+        flags = (wire.HALF_REPLY | wire.HALF_VALUES) * half | (wire.NO_PUSH if push is None else 0)
+        return self._call(name, wire.EXCHANGE, flags, stamp, push, pull)[0]
+
+    def add(self, name: str, rows: Int64, deltas: Float32, stamp: Stamp, *, half: bool = False) -> bool:
+        """See :meth:`squall.protocols.Tables.add`."""
+        return self._call(name, wire.ADD, wire.HALF_VALUES * half, stamp, (rows, deltas), None)[1]
+
+    def _call(
+        self,
+        name: str,
+        kind: int,
+        flags: int,
+        stamp: Stamp,
+        push: tuple[Int64, Float32] | None,
+        pull: Int64 | None,
+    ) -> tuple[Float32, bool]:
+        """Send to all shards, then read from all: weights, and whether any has changed."""
+        spec = self._specs.get(name) or self.describe(name)
+        n_shards = len(self._shards)
+        pushes: list[tuple[Int64 | None, Float32 | None]] = [(None, None)] * n_shards
+        if push is not None:
+            rows, values = push
+            _check(spec, rows)
+            wire.check_values(values, len(rows))
+            if values.shape[1] != spec.dim:
+                raise StoreError(
+                    f"values of shape {values.shape} were given",
+                    where=f"table {name!r}",
+                    fix=f"give (n, {spec.dim})",
+                )
+            if kind != wire.ADD:
+                values = _clipped(spec, values)
+            pushes = [(local, values[at]) for at, local in split(spec, rows, n_shards)]
+        pulls: list[tuple[Int64 | None, Int64 | None]] = [(None, None)] * n_shards
+        if pull is not None:
+            _check(spec, pull)
+            pulls = list(split(spec, pull, n_shards))
+        frames = [
+            frame.pack(kind, flags, name, stamp, pushed, pulled, part)
+            for frame, (pushed, part), (_, pulled) in zip(self._frames, pushes, pulls, strict=True)
+        ]
+        weights = np.empty((0 if pull is None else len(pull), spec.dim), dtype=np.float32)
+        changed = stop = False
+        for (header, reply), (at, _) in zip(self._transact(name, frames), pulls, strict=True):
+            if at is not None:
+                weights[at] = wire.weights_of(header, reply, len(at))
+            changed |= bool(header.flags & wire.CHANGED)
+            stop |= bool(header.flags & wire.STOP)
+        self._flags.note(name, stop)
+        return weights, changed
+
+    def _transact(self, name: str, frames: list[memoryview]) -> list[tuple[wire.Weights, memoryview]]:
+        started: list[TcpConnection] = []
+        try:
+            for shard, frame in zip(self._shards, frames, strict=True):
+                shard.start(frame)
+                started.append(shard)
+        except BaseException:
+            for shard in started:
+                shard.abandon()
+            raise
+        replies, failure = [], None
+        for shard, frame in zip(self._shards, frames, strict=True):
+            try:
+                replies.append(shard.finish(frame))
+            except StoreError as error:
+                failure = failure or error  # the others' replies must be read all the same
+            except BaseException:
+                for rest in self._shards[self._shards.index(shard) + 1 :]:
+                    rest.abandon()
+                raise
+        if failure is not None:
+            self._specs.pop(name, None)
+            raise failure
+        return replies
+
+    def _pull_all(self, name: str) -> Float32:
+        spec = self._specs.get(name) or self.describe(name)
+        whole = np.empty((spec.rows, spec.dim), dtype=np.float32)
+        for at, shard in enumerate(self._shards):
+            place = Placement.of(spec, at, len(self._shards))
+            part = shard.pull_all(name, self._frames[at])
+            if part.shape != (max(1, place.rows), spec.dim):
+                raise StoreError("it changed its shape while it was pulled", where=f"table {name!r}")
+            whole[place.index] = part[: place.rows]
+        return whole
+
+
+class ShardedBlobs:
+    """Blobs spread over the shards by a checksum of their keys."""
+
+    def __init__(self, shards: list[TcpConnection]) -> None:
+        self._blobs = [RemoteBlobs(shard) for shard in shards]
+
+    def put(self, key: str, value: bytes) -> None:
+        """See :meth:`squall.protocols.Blobs.put`."""
+        self._of(key).put(key, value)
+
+    def put_if_absent(self, key: str, value: bytes) -> bool:
+        """See :meth:`squall.protocols.Blobs.put_if_absent`."""
+        return self._of(key).put_if_absent(key, value)
+
+    def get(self, key: str) -> bytes | None:
+        """See :meth:`squall.protocols.Blobs.get`."""
+        return self._of(key).get(key)
+
+    def mget(self, keys: list[str]) -> list[bytes | None]:
+        """See :meth:`squall.protocols.Blobs.mget`: one round trip for each shard that has any."""
+        values: dict[str, bytes | None] = {}
+        for blobs in self._blobs:
+            own = [key for key in keys if self._of(key) is blobs]
+            if own:
+                values.update(zip(own, blobs.mget(own), strict=True))
+        return [values[key] for key in keys]
+
+    def wait(self, key: str, timeout: float) -> bytes | None:
+        """See :meth:`squall.protocols.Blobs.wait`."""
+        return self._of(key).wait(key, timeout)
+
+    def delete(self, key: str) -> None:
+        """See :meth:`squall.protocols.Blobs.delete`."""
+        self._of(key).delete(key)
+
+    def _of(self, key: str) -> RemoteBlobs:
+        return self._blobs[zlib.crc32(key.encode("utf-8", "surrogatepass")) % len(self._blobs)]
+
+
+class ShardedControl(TcpControl):
+    """Control of a job whose slots every shard knows: each must fence, count and stop."""
+
+    def __init__(self, shards: list[TcpConnection], flags: StopFlags) -> None:
+        super().__init__(shards[0], flags)
+        self._parts = [TcpControl(shard, flags, self._client) for shard in shards]
+
+    def open_job(self, job: str, n_slots: int) -> None:
+        """See :meth:`squall.protocols.Control.open_job`."""
+        _of_all(self._parts, lambda part, _: TcpControl.open_job(part, job, n_slots))
+
+    def close_job(self, job: str) -> None:
+        """See :meth:`squall.protocols.Control.close_job`."""
+        _of_all(self._parts, lambda part, _: TcpControl.close_job(part, job))
+
+    def register(self, job: str, slot: int, attempt: int, pid: int) -> Registration:
+        """See :meth:`squall.protocols.Control.register`."""
+        all_ = _of_all(self._parts, lambda part, _: TcpControl.register(part, job, slot, attempt, pid))
+        return Registration(min(r.minibatches for r in all_), all_[0].state)
+
+    def progress(self, job: str, slot: int) -> Int64:
+        """See :meth:`squall.protocols.Control.progress`: what all shards have applied."""
+        cells = _of_all(self._parts, lambda part, _: TcpControl.progress(part, job, slot))
+        return min(cells, key=lambda cell: int(cell[0]))
+
+    def advance(self, job: str, slot: int, attempt: int, minibatches: int) -> None:
+        """See :meth:`squall.protocols.Control.advance`."""
+        _of_all(self._parts, lambda part, _: TcpControl.advance(part, job, slot, attempt, minibatches))
+
+    def request_stop(self, job: str) -> None:
+        """See :meth:`squall.protocols.Control.request_stop`."""
+        _of_all(self._parts, lambda part, _: TcpControl.request_stop(part, job))
+
+
+_Part = TypeVar("_Part", Connection, TcpControl)
+
+
+def _of_all(parts: Sequence[_Part], call: Callable[[_Part, int], _Result]) -> list[_Result]:
+    """One call on each shard, the first one first: it decides who of two contenders wins."""
+    return [call(part, at) for at, part in enumerate(parts)]
+
+
+def _check(spec: TableSpec, rows: Int64) -> None:
+    """Refuse rows that the table has not, before any shard has changed."""
+    wire.check_rows(rows)
+    if len(rows) and not (rows.min() >= 0 and rows.max() < spec.rows):
+        raise StoreError(
+            f"rows from {rows.min()} to {rows.max()} were given",
+            where=f"table {spec.name!r}",
+            fix=f"give rows from 0 to {spec.rows - 1}",
+        )
+
+
+def _clipped(spec: TableSpec, gradient: Float32) -> Float32:
+    """The gradient scaled down to the optimiser's norm, which no shard sees the whole of."""
+    limit = spec.optimizer.clip_norm
+    if limit is None:
+        return gradient
+    value = spec.optimizer.clip_value
+    if value is not None:
+        gradient = np.clip(gradient, -value, value).astype(np.float32)
+    norm = float(np.linalg.norm(gradient.astype(np.float64)))
+    return gradient if norm <= limit else (gradient * (limit / norm)).astype(np.float32)
