@@ -169,9 +169,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._server = server
         self._door = Door(token, server.info, certificate or b"")
         self._private = private
-        # `pause_writing` tells that not all has been sent, which a descriptor must wait for.
-        # (asyncio's TLS would take a limit of 0 for reached at once.)
-        self._high = 0 if certificate is None else 1
+        self._tls = certificate is not None
         self._view = memoryview(bytearray(_FIRST_BUFFER))
         self._start = self._end = 0  # what has arrived and not been looked at
         self._timer: asyncio.TimerHandle | None = None
@@ -185,7 +183,10 @@ class ClientConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See :class:`asyncio.BaseProtocol`."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's do not derive from it
-        self._transport.set_write_buffer_limits(high=self._high)
+        if not self._tls:
+            # `pause_writing` then tells that not all has been sent, which a descriptor must wait for.
+            # (TLS would take a limit of 0 for reached at once, and sends no descriptors.)
+            self._transport.set_write_buffer_limits(high=0)
         self._server.used()
         self._set_timer(HELLO_TIMEOUT_S)
         self._server.arrived(self)
@@ -312,7 +313,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._set_timer(None)  # the frame is complete
         self._transport.write(server.service.answer_rows(frame))
-        if self._unsent:
+        if self._unsent or self._tls:  # TLS may hold on to it without a word
             server.service.release_reply()
         server.note_rows(frame[wire.HEADER_BYTES], time.perf_counter() - start)
 
