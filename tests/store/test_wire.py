@@ -16,10 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from squall.errors import StaleAttemptError, StoreError
+from squall.records import OptimizerSpec, TableSpec
 from squall.store import serving, wire
 from squall.store.embedded import EmbeddedStore, connect
+from squall.store.layout import Cells
+from squall.store.live import LiveTables
 from squall.store.process import StoreProcess
 from squall.store.service import StoreService
+from squall.store.table import ParameterTable
 
 HELLO = bytes(wire.pack(wire.Hello(wire.VERSION)))
 
@@ -211,3 +215,50 @@ def serve_one(sent: bytes) -> bytes:
         theirs.sendall(sent)
         asyncio.run(serve())
         return read_to_end(theirs)
+
+
+# ------------------------------------------------------------------------------ frames of rows
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(min_size=1, max_size=300))
+def test_any_bytes_are_a_request_about_rows_or_refused(body: bytes) -> None:
+    with contextlib.suppress(wire.MalformedFrameError):
+        wire.unpack_rows(memoryview(struct.pack(">I", len(body)) + body))
+
+
+_counts = st.integers(0, 3) | st.integers(0, 2**32 - 1)
+_words = st.integers(-3, 3) | st.integers(-(2**63), 2**63 - 1)
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    st.tuples(
+        st.integers(0, 7),
+        st.integers(0, 255),
+        st.sampled_from([3, 0, 1600, 65535]),
+        st.integers(-3, 3),
+        _words,
+        _words,
+        _words,
+        _counts,
+        _counts,
+        _counts,
+    ),
+    st.binary(max_size=64),
+)
+def test_a_table_survives_any_header(header: tuple[int, ...], data: bytes) -> None:
+    """What is refused changes nothing, and what is answered is a frame."""
+    spec = TableSpec("a/b", 4, 2, OptimizerSpec("sgd", 1.0), 4)
+    table, cells = ParameterTable.private(spec, 2), Cells.private(2)
+    tables = LiveTables(lambda name: (table, cells))
+    body = struct.pack(">BBHiqqqIII", *header) + b"a/b\0" + data
+    frame = memoryview(struct.pack(">I", len(body)) + body)
+    try:
+        reply = tables.answer(frame)
+    except StoreError:
+        assert not table.pull().any()
+        assert table.shared.step[0] == 0
+    else:
+        assert wire.body_size(reply) == len(reply) - wire.HEADER_BYTES
+        assert wire.unpack_weights(reply).dim == 2

@@ -82,7 +82,7 @@ handle(msgspec.json.decode(sys.stdin.buffer.read()), Context())
 
 
 @pytest.mark.parametrize("place", ["before", "after"])
-@pytest.mark.parametrize("request_name", ["Exchange", "Update"])
+@pytest.mark.parametrize("request_name", ["Exchange", "Push"])
 def test_killed_in_the_middle_of_an_exchange(
     job: Job, address: StoreAddress, place: str, request_name: str
 ) -> None:

@@ -293,8 +293,9 @@ class StoreCluster:
     def close(self) -> None:
         """End all shards; with snapshots, each writes a last one.  Idempotent."""
         shards, self._shards = self._shards, []
+        now = int(1000 * time.time())
         for shard in shards:
-            shard.ask_to_end()
+            shard.ask_to_end(now)
         for shard in shards:
             shard.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -351,9 +352,12 @@ class _Shard:
                 fix="look at what it wrote above",
             )
 
-    def ask_to_end(self) -> None:
-        """It ends when its input closes."""
+    def ask_to_end(self, number: int) -> None:
+        """It ends, with a last snapshot of that number if it takes any, when its input closes."""
         assert self.popen.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.popen.stdin.write(b"%d\n" % number)
+            self.popen.stdin.flush()
         with contextlib.suppress(BrokenPipeError):
             self.popen.stdin.close()
 
@@ -369,8 +373,9 @@ class _Shard:
 
     def discard(self) -> None:
         """Close what belongs to a process that has ended."""
-        self.ask_to_end()
-        assert self.popen.stdout is not None
+        assert self.popen.stdin is not None and self.popen.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.popen.stdin.close()
         self.popen.stdout.close()
 
 

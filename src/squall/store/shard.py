@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
+import os
 import signal
 import socket
 import ssl
@@ -98,7 +99,9 @@ async def _serve(settings: ShardSettings, huge: int | None) -> None:
     if periodic is not None:
         periodic.cancel()
     if service.snapshots is not None and service.n_jobs:
-        await service.snapshots.take(int(1000 * time.time()))
+        # Its parent has said the number, lest it differ between shards, unless it was killed.
+        said = os.read(sys.stdin.fileno(), 64).split()
+        await service.snapshots.take(int(said[0]) if said else int(1000 * time.time()))
 
 
 async def _restore(snapshots: Snapshots, archive: Archive, number: int | None) -> wire.Snapshot | None:

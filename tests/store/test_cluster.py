@@ -1,0 +1,216 @@
+"""A store that is served apart: its shards die and come back, and clients learn what is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from squall.errors import CorruptError, LostUpdatesError, SettingError, StoreError, StoreFullError
+from squall.records import OptimizerSpec, Stamp, TableSpec
+from squall.store import Store, connect
+from squall.store.admin import StoreAdmin
+from squall.store.cluster import ServeSettings, StoreCluster
+from squall.store.snapshots import Archive
+from squall.testing.store import filled, report_of
+from tests.store.conftest import Served
+
+ROWS = np.arange(100)
+
+
+def spec_of(job: str = "job", rows: int = 100, dim: int = 2) -> TableSpec:
+    return TableSpec(f"{job}/w", rows, dim, OptimizerSpec("adagrad", 0.5), rows)
+
+
+def fill(store: Store, job: str = "job") -> None:
+    store.control.open_job(job, 2)
+    store.tables.create(spec_of(job))
+    store.control.register(job, 0, 3, 1)
+    gradient = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
+    for sequence in range(3):
+        store.tables.push(f"{job}/w", ROWS, gradient, Stamp(0, 3, sequence, sequence + 1))
+    store.control.save_state(job, 0, 3, b"state")
+    store.control.report(job, report_of(0, 3))
+    store.blobs.put(f"{job}/blob", b"blob")
+
+
+def kill(cluster: StoreCluster, shard: int) -> None:
+    pid = cluster.pids[shard]
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    cluster.restart_dead()
+    assert cluster.pids[shard] != pid
+
+
+@pytest.fixture(params=[1, 2])
+def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreCluster]:
+    settings = ServeSettings(shards=request.param, snapshot=str(tmp_path / "snapshots"), keep=2)
+    with StoreCluster(settings) as cluster:
+        yield cluster
+
+
+def test_a_dead_shard_comes_back_from_its_snapshot(kept: StoreCluster) -> None:
+    last = len(kept.pids) - 1
+    with connect(kept.address) as store, StoreAdmin(kept.address) as admin:
+        fill(store)
+        expected = store.tables.pull("job/w")
+        admin.snapshot()
+        store.tables.push("job/w", ROWS, filled((100, 2), 1.0), Stamp(0, 3, 3, 4))
+        lost = store.tables.pull("job/w")
+        kill(kept, last)
+        with pytest.raises(LostUpdatesError, match=rf"shard {last}[\s\S]*came back from snapshot"):
+            store.tables.pull("job/w", ROWS)
+        again = store.tables.pull("job/w", ROWS)
+        back = slice(last, None, len(kept.pids))
+        assert np.array_equal(again[back], expected[back])
+        if last:
+            assert np.array_equal(again[::2], lost[::2]), "the other shard has lost nothing"
+        # Sequence numbers came back too: what is lost is applied when it is sent again, the rest is not.
+        assert store.control.progress("job", 0).item() == 3
+        assert not store.tables.push("job/w", ROWS, filled((100, 2), 1.0), Stamp(0, 3, 2, 3))
+        assert store.tables.push("job/w", ROWS, filled((100, 2), 1.0), Stamp(0, 3, 3, 4))
+        assert np.array_equal(store.tables.pull("job/w"), lost)
+        assert store.control.register("job", 0, 4, 1).state == b"state"
+
+
+def test_a_dead_shard_without_snapshots_comes_back_empty() -> None:
+    with StoreCluster(ServeSettings()) as cluster, connect(cluster.address) as store:
+        fill(store)
+        kill(cluster, 0)
+        with pytest.raises(LostUpdatesError, match="came back empty"):
+            store.tables.pull("job/w")
+        with pytest.raises(StoreError, match="no such job"):
+            store.tables.pull("job/w")
+
+
+def test_a_whole_store_is_restored(kept: StoreCluster, tmp_path: Path) -> None:
+    n_shards = len(kept.pids)
+    with connect(kept.address) as store:
+        fill(store)
+        expected = store.tables.pull("job/w")
+    kept.close()  # it writes a last snapshot
+    settings = ServeSettings(shards=n_shards, snapshot=str(tmp_path / "snapshots"), restore=0)
+    with StoreCluster(settings) as again, connect(again.address) as store:
+        assert np.array_equal(store.tables.pull("job/w"), expected)
+        assert store.tables.describe("job/w") == spec_of()
+        assert store.blobs.get("job/blob") == b"blob"
+        assert store.control.reports("job", 0, 0.0) == [report_of(0, 3)]
+        registered = store.control.register("job", 0, 4, 1)
+        assert (registered.minibatches, registered.state) == (3, b"state")
+        with pytest.raises(StoreError, match="replaced by attempt 4"):
+            store.tables.push("job/w", ROWS, filled((100, 2), 1.0), Stamp(0, 2, 9))
+
+
+def test_only_the_newest_are_kept_and_damage_is_seen(kept: StoreCluster, tmp_path: Path) -> None:
+    n_shards, url = len(kept.pids), str(tmp_path / "snapshots")
+    with connect(kept.address) as store, StoreAdmin(kept.address) as admin:
+        fill(store)
+        numbers = [admin.snapshot() for _ in range(3)]
+        store.control.close_job("job")
+    assert Archive(url, 0, n_shards).common_numbers() == numbers[1:]
+    with pytest.raises(StoreError, match="no snapshot is complete for 3 shards"):
+        Archive(url, 0, 3).common_numbers()
+    rows = next(tmp_path.glob(f"snapshots/{numbers[2]}/shard-0-*.safetensors"))
+    data = bytearray(rows.read_bytes())
+    data[-1] ^= 1
+    rows.write_bytes(data)
+    archive = Archive(url, 0, n_shards)
+    with pytest.raises(CorruptError, match="damaged"):
+        list(archive.pieces(numbers[2], archive.head(numbers[2])))
+    head = next(tmp_path.glob(f"snapshots/{numbers[1]}/shard-0-*.json"))
+    head.write_bytes(head.read_bytes().replace(b"adagrad", b"adagrab"))
+    with pytest.raises(CorruptError, match="damaged"):
+        archive.head(numbers[1])
+
+
+def test_a_large_table_goes_in_pieces(tmp_path: Path) -> None:
+    settings = ServeSettings(snapshot=str(tmp_path / "snapshots"))
+    with StoreCluster(settings) as cluster, connect(cluster.address) as store:
+        store.control.open_job("job", 1)
+        spec = spec_of(rows=1_500_001, dim=2)  # 24 MB: not copied at once
+        store.tables.create(spec)
+        some = np.array([0, 700_000, 1_500_000])
+        store.tables.add("job/w", some, filled((3, 2), 2.5), Stamp(-1, 0, 0))
+        with StoreAdmin(cluster.address) as admin:
+            admin.snapshot()
+        kill(cluster, 0)
+    with StoreCluster(ServeSettings(snapshot=str(tmp_path / "snapshots"), restore=0)) as again:
+        with connect(again.address) as store:
+            whole = store.tables.pull("job/w")
+            assert np.array_equal(np.flatnonzero(whole[:, 0]), some)
+            assert not store.tables.add("job/w", some, filled((3, 2), 2.5), Stamp(-1, 0, 0))
+
+
+def test_memory_is_capped() -> None:
+    with StoreCluster(ServeSettings(memory="1MB")) as cluster, connect(cluster.address) as store:
+        store.control.open_job("job", 1)
+        store.tables.create(spec_of(rows=1000))
+        with pytest.raises(StoreFullError, match="only"):
+            store.tables.create(TableSpec("job/more", 200_000, 2, OptimizerSpec("sgd", 0.1), 0))
+        with pytest.raises(StoreFullError):
+            store.blobs.put("job/blob", bytes(1 << 20))
+        assert store.tables.pull("job/w").shape == (1000, 2)
+
+
+def test_resident_memory_is_that_of_the_tables() -> None:
+    with StoreCluster(ServeSettings()) as cluster, connect(cluster.address) as store:
+        store.control.open_job("job", 1)
+        store.tables.create(spec_of(rows=1 << 20, dim=8))
+        store.tables.pull("job/w")
+        with StoreAdmin(cluster.address) as admin:
+            (stat,) = admin.stat()
+    assert stat.held >= (1 << 20) * 8 * 2 * 4
+    assert stat.resident <= stat.held + (60 << 20)
+
+
+def test_stat(two_shards: Served) -> None:
+    url = two_shards.address.url
+    with connect(url) as store, StoreAdmin(url) as admin:
+        before = admin.stat()
+        fill(store, "stat")
+        after = admin.stat()
+        store.control.close_job("stat")
+    assert [s.shard for s in after] == [0, 1]
+    for b, a in zip(before, after, strict=True):
+        (table,) = [t for t in a.tables if t.name == "stat/w"]
+        assert (table.rows, table.dim, table.steps) == (50, 2, 3)
+        (job,) = [j for j in a.jobs if j.name == "stat"]
+        assert (job.attempts, job.progress) == ([3, -1], [3, 0])
+        pushed = {r.kind: r for r in a.requests}["push"].since({r.kind: r for r in b.requests}["push"])
+        assert pushed.count == 3
+        assert 0 < pushed.percentile(0.5) <= pushed.percentile(0.99)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problems"),
+    [
+        ({"listen": "tcp://0.0.0.0:0"}, ["needs a token"]),
+        ({"listen": "http://x", "shards": 0, "memory": "x"}, ["listen", "shards", "memory"]),
+        ({"listen": "unix:/tmp/x", "shards": 2}, ["one shard"]),
+        ({"snapshot_every": "0.1s", "keep": 0}, ["below 1s", "needs snapshot", "keep"]),
+        ({"tls_cert": Path("/nowhere")}, ["belong together", "not a file", "needs a token"]),
+    ],
+)
+def test_all_wrong_settings_are_told_at_once(settings: dict[str, Any], problems: list[str]) -> None:
+    with pytest.raises(SettingError) as caught:
+        ServeSettings(**settings)
+    assert not [problem for problem in problems if problem not in str(caught.value)]
+
+
+def test_a_taken_port_is_told() -> None:
+    with StoreCluster(ServeSettings()) as cluster:
+        with pytest.raises(StoreError, match="cannot listen"):
+            StoreCluster(ServeSettings(listen=cluster.address))
+
+
+def test_tls_asks_for_the_token_and_hides_it(tls: Served) -> None:
+    with pytest.raises(StoreError, match="does not know this store's token"):
+        connect(tls.address.url, "another")
+    with pytest.raises(StoreError, match=r"cannot be reached|protocol|closed"):
+        connect(tls.address.url.replace("tls:", "tcp:"), tls.address.token)
+    assert tls.address.token not in repr(tls)
