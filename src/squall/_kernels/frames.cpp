@@ -91,7 +91,8 @@ void table_serve(const Buffer& table, const Buffer& step, int64_t dim, const Rul
                  int64_t n_regularized_rows, const Input& frame, int64_t at, int64_t n_pushed,
                  int64_t n_pulled, int format, int change, const Buffer& reply, int64_t reply_at) {
     static thread_local Scratch scratch;
-    if (change < change_nothing || change > change_add) value_error("change: is ", change, ", 0, 1 or 2 needed");
+    if (change < change_nothing || change > change_add)
+        value_error("change: is ", change, ", 0, 1 or 2 needed");
     int64_t* const steps = counter(step, "step");
     const Frame message(frame, at, n_pushed, n_pulled, dim, format);
     const size_t n_weights = static_cast<size_t>(n_pulled) * static_cast<size_t>(dim);
@@ -146,7 +147,8 @@ nb::tuple rows_pack(const Buffer& frame, int64_t at, const Input& pushed, const 
     for (const auto part : rows)
         for (const int64_t row : part) bits |= row;
     const bool narrow = bits >= 0 && bits < int64_t{1} << 32;
-    const size_t size = (rows[0].size() + rows[1].size()) * (narrow ? 4 : 8) + numbers.size() * (half ? 2 : 4);
+    const size_t size =
+        (rows[0].size() + rows[1].size()) * (narrow ? 4 : 8) + numbers.size() * (half ? 2 : 4);
     if (at < 4 || static_cast<size_t>(at) + size > out.size()) value_error("frame: has no room");
     uint8_t* to = out.data() + at;
     for (const auto part : rows)
