@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from squall.protocols import SharedTables
 from squall.records import Block, DenseBlock, OptimizerSpec
-from squall.worker.strategies import ExchangedUpdates, ParameterServer, SharedMemoryUpdates
+from squall.worker.strategies import ParameterServer
+from squall.worker.updates import MetUpdates, SharedMemoryUpdates
 from tests.worker.conftest import ROWS, WIDTH, Job, rows
 
 BATCH = 48
@@ -21,6 +24,12 @@ class OnlyMessages:
     def __init__(self, tables: Any) -> None:
         self.create, self.drop, self.describe = tables.create, tables.drop, tables.describe
         self.pull, self.push, self.exchange, self.add = tables.pull, tables.push, tables.exchange, tables.add
+        self.meet = tables.meet
+
+
+def by_messages(store: Any) -> Any:
+    """The store as a network shows it."""
+    return SimpleNamespace(tables=OnlyMessages(store.tables), control=store.control)
 
 
 def dense() -> DenseBlock:
@@ -31,12 +40,10 @@ def dense() -> DenseBlock:
 
 
 def test_the_store_decides_how_updates_travel(job: Job) -> None:
-    tables, progress = job.store.tables, np.zeros(1, dtype=np.int64)
-    assert isinstance(tables, SharedTables)
-    bound = ParameterServer().bind(job.task, job.model, tables, progress)
-    assert isinstance(bound, SharedMemoryUpdates)
-    bound = ParameterServer().bind(job.task, job.model, OnlyMessages(tables), progress)
-    assert isinstance(bound, ExchangedUpdates)
+    assert isinstance(job.store.tables, SharedTables)
+    for store, kind in ((job.store, SharedMemoryUpdates), (by_messages(job.store), MetUpdates)):
+        bound = ParameterServer().bind(job.task, job.model, store, lambda: False)
+        assert isinstance(bound, kind)
 
 
 @pytest.mark.parametrize("make_block", [rows, dense])
@@ -50,17 +57,20 @@ def test_messages_give_what_updates_in_place_give(
     count = -(-ROWS // BATCH)
     job.store.control.register(job.task.job, 0, 1, 1)
     weights, losses = [], []
-    for way, tables in (("shared", job.store.tables), ("messages", OnlyMessages(job.store.tables))):
+    for way in ("shared", "messages"):
         name = f"{job.task.job}/{way}"
         job.store.tables.create(job.model.table(name, OptimizerSpec(optimizer, 0.1, penalty, penalty)))
         progress = np.zeros(1, dtype=np.int64)
         if way == "shared":
-            strategy: Any = SharedMemoryUpdates(job.model, tables, name, progress)
+            strategy: Any = SharedMemoryUpdates(job.model, job.store.tables, name, progress)
         else:
-            strategy = ExchangedUpdates(job.model, tables, name, 0, slot=0, attempt=1)
+            task = msgspec.structs.replace(job.task, table=name)
+            strategy = MetUpdates(task, job.model, by_messages(job.store))
             progress = job.store.control.progress(job.task.job, 0)
         strategy.step(block, order, BATCH, 0, 7)
-        losses.append(strategy.step(block, order, BATCH, 7, count - 7))
+        steps = strategy.step(block, order, BATCH, 7, count - 7)
+        assert (steps.minibatches, steps.rows) == (count - 7, ROWS - 7 * BATCH)
+        losses.append((steps.loss_sum, steps.weight_sum))
         assert progress[0] == count, "every minibatch is counted"
         weights.append(job.store.tables.pull(name))
     np.testing.assert_allclose(weights[0], weights[1], rtol=2e-4, atol=2e-6)

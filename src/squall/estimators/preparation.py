@@ -58,9 +58,13 @@ class Preparation:
         before: Sequence[BaseTransformer],
         n_workers: int,
         seed: int,
+        *,
+        together: bool = False,
     ) -> None:
         self._recipe, self._data, self._held_out = recipe, data, held_out
         self._before, self._n_workers, self._seed = before, n_workers, seed
+        # Minibatches in one step of the model: with "bsp" one of every worker.
+        self._step_minibatches = n_workers if together else 1
         self.columns: list[ColumnSpec] = []
         self.classes = _two_classes(data)
 
@@ -95,7 +99,7 @@ class Preparation:
 
     def _optimizer(self, manifest: TrainingManifest, sample: Block) -> OptimizerSpec:
         recipe, spec, rate = self._recipe, self._recipe.optimizer, self._recipe.learning_rate
-        batch_size = self._batch_size(manifest.rows)
+        batch_size = self._batch_size(manifest.rows) * self._step_minibatches
         # The paper's beta of 1 is for gradients of single rows; ours are means of a minibatch.
         spec = msgspec.structs.replace(spec, beta=spec.beta / batch_size)
         if rate is None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from squall.errors import StoreError
 from squall.records import TableSpec
 from squall.store import wire
 from squall.store.blobs import BlobCore
+from squall.store.clocks import FINISHED, Clocks
 from squall.store.control import ControlCore, check_job_name, check_n_slots, no_such_job
 from squall.store.layout import NEVER, Cells, TableMemory
 from squall.store.live import LiveTables
@@ -20,6 +22,8 @@ from squall.store.table import ParameterTable, check_spec, table_stride
 
 MAX_WAIT_S = 10.0
 """Longest that one request may wait; a client asks again, so that a lost one is soon forgotten."""
+
+_Result = TypeVar("_Result")
 
 _MAX_NAME = 400  # characters of a table's name
 _LARGE = 1 << 20  # bytes from which on a value is checked against the memory left
@@ -44,10 +48,11 @@ class _Job:
     n_slots: int
     cells: Segment
     tables: dict[str, _Table] = field(default_factory=dict)
+    waiting: list[asyncio.Event] = field(default_factory=list)  # slots that wait for others
 
 
 _DONE = Answer(wire.Done())
-_SLOW = (wire.CreateTable, wire.WaitBlob, wire.GetReports)
+_SLOW = (wire.CreateTable, wire.WaitBlob, wire.GetReports, wire.Barrier)
 
 
 class StoreService:
@@ -66,7 +71,7 @@ class StoreService:
         self._control = ControlCore()
         self._blobs = BlobCore()
         self._jobs: dict[str, _Job] = {}
-        self._live = LiveTables(self._load)
+        self._live = LiveTables(self._load, self._wake)
         # One table is made at a time, so that two do not count on the same free memory.
         self._making = asyncio.Lock()
 
@@ -84,7 +89,8 @@ class StoreService:
             return None
         try:
             if isinstance(request, wire.TableData):
-                return Answer(self._live.answer(request))
+                reply = self._live.answer(request)
+                return None if reply is None else Answer(reply)
             return self._answer(request)
         except StoreError as error:
             return Answer(wire.failure(error))
@@ -99,6 +105,10 @@ class StoreService:
                     return await self._wait_blob(request)
                 case wire.GetReports():
                     return await self._get_reports(request)
+                case wire.Meet():
+                    return await self._meet(request)
+                case wire.Barrier():
+                    return await self._barrier(request)
                 case _:
                     return self._answer(request)
         except StoreError as error:
@@ -126,7 +136,11 @@ class StoreService:
                 job = self._job(request.job)
                 return Answer(wire.JobMemory(job.n_slots, job.cells.size), job.cells)
             case wire.Register(job, slot, attempt, pid, client):
-                return Answer(wire.Registered(self._control.register(job, slot, attempt, pid, client)))
+                registration = self._control.register(job, slot, attempt, pid, client)
+                self._control.clocks(job).join(slot, time.monotonic())
+                return Answer(wire.Registered(registration))
+            case wire.Finish():
+                self._arrive(request.job, request.slot, request.attempt, FINISHED)
             case wire.Advance(job, slot, attempt, minibatches):
                 self._control.advance(job, slot, attempt, minibatches)
             case wire.GetProgress():
@@ -168,6 +182,8 @@ class StoreService:
         self._blobs.drop_job(job)
         closed = self._jobs.pop(job, None)
         if closed is not None:
+            for event in closed.waiting:
+                event.set()
             for table in closed.tables.values():
                 self._retire(table, closed.n_slots)
             closed.cells.close()
@@ -225,12 +241,12 @@ class StoreService:
         _head(table.memory, n_slots).gone[0] = 1
         table.memory.close()
 
-    def _load(self, name: str) -> tuple[ParameterTable, Cells]:
+    def _load(self, name: str) -> tuple[ParameterTable, Cells, Clocks]:
         """A table as the server itself works on it."""
         table, n_slots = self._table(name), self._job(_job_of(name)).n_slots
         memory = TableMemory.over(table.memory.map(), table.spec.rows, table.stride, n_slots)
         cells = self._control.cells(_job_of(name))
-        return ParameterTable(table.spec, memory, cells), cells
+        return ParameterTable(table.spec, memory, cells), cells, self._control.clocks(_job_of(name))
 
     def _attach_table(self, name: str) -> Answer:
         table, n_slots = self._table(name), self._job(_job_of(name)).n_slots
@@ -272,6 +288,44 @@ class StoreService:
                 await _wait(event, request.timeout)
             reports = self._control.reports(request.job, request.after)
         return Answer(wire.Reports(reports))
+
+    async def _meet(self, request: wire.Meet) -> Answer:
+        """The update has been taken; the rows come when other slots are far enough."""
+        start = time.monotonic()
+        reply = await self._when(
+            _job_of(request.name),
+            lambda: self._live.met(request, time.monotonic() - start),
+            request.timeout,
+        )
+        return Answer(reply or self._live.not_met(request, time.monotonic() - start))
+
+    async def _barrier(self, request: wire.Barrier) -> Answer:
+        clocks = self._arrive(request.job, request.slot, request.attempt, request.number)
+        passed = await self._when(request.job, lambda: clocks.passed(request.number), request.timeout)
+        return Answer(wire.Done(bool(passed)))
+
+    def _arrive(self, job: str, slot: int, attempt: int, number: int) -> Clocks:
+        self._control.arrive(job, slot, attempt, number)
+        self._live.end_rounds(job)
+        self._wake(job)
+        return self._control.clocks(job)
+
+    async def _when(self, job: str, attempt: Callable[[], _Result | None], timeout: float) -> _Result | None:
+        """What ``attempt`` gives, tried again whenever a slot of the job has moved on."""
+        deadline = time.monotonic() + min(MAX_WAIT_S, timeout)
+        while not (result := attempt()) and (rest := deadline - time.monotonic()) > 0:
+            event, waiting = asyncio.Event(), self._job(job).waiting
+            waiting.append(event)
+            try:
+                await _wait(event, rest)
+            finally:
+                waiting.remove(event)
+        return result
+
+    def _wake(self, job: str) -> None:
+        known = self._jobs.get(job)
+        for event in known.waiting if known is not None else ():
+            event.set()
 
     def _new_segment(self, name: str, size: int) -> Segment:
         try:

@@ -24,9 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from squall.errors import StaleAttemptError, StoreError
-from squall.records import Float32, Int64, Registration, Report, Stamp, TableSpec
+from squall.records import Float32, Int64, Registration, Report, Stamp, Sync, TableSpec
 
-VERSION = 2
+VERSION = 3
 """Version of this protocol; both ends must have the same."""
 
 MAX_FRAME = 64 << 20
@@ -138,6 +138,25 @@ class Exchange(_Message, frozen=True):
     values: memoryview
 
 
+class Meet(_Message, frozen=True):
+    """`Tables.meet`; replied to by :class:`Met`, after at most ``timeout`` seconds.
+
+    As :class:`Exchange`; ``values`` are of ``encoding``, a name of :data:`ENCODINGS`.
+    """
+
+    name: str
+    stamp: Stamp
+    sync: Sync
+    timeout: float
+    n_pushed: int | None
+    narrow: bool
+    rows: memoryview
+    encoding: str
+    scale: float
+    dim: int
+    values: memoryview
+
+
 class PutBlob(_Message, frozen=True):
     """`Blobs.put`, or with ``if_absent`` `Blobs.put_if_absent`; replied to by :class:`Done`."""
 
@@ -229,6 +248,24 @@ class Advance(_Message, frozen=True):
     minibatches: int
 
 
+class Barrier(_Message, frozen=True):
+    """`Control.barrier`; replied to by :class:`Done`, ``changed`` if it has been passed."""
+
+    job: str
+    slot: int
+    attempt: int
+    number: int
+    timeout: float
+
+
+class Finish(_Message, frozen=True):
+    """`Control.finish`."""
+
+    job: str
+    slot: int
+    attempt: int
+
+
 class GetProgress(_Message, frozen=True):
     """`Control.progress`; replied to by :class:`Progress`."""
 
@@ -249,10 +286,10 @@ class AskStop(_Message, frozen=True):
 
 
 Greeting = Hello | Proof
-TableData = PullRows | PullRange | Update | Exchange
+TableData = PullRows | PullRange | Update | Exchange | Meet
 TableRequest = CreateTable | DropTable | DescribeTable | AttachTable | TableData
 BlobRequest = PutBlob | GetBlobs | WaitBlob | DeleteBlob
-SlotRequest = Register | SaveState | SendReport | Advance | GetProgress
+SlotRequest = Register | SaveState | SendReport | Advance | GetProgress | Barrier | Finish
 ControlRequest = OpenJob | CloseJob | AttachJob | SlotRequest | GetReports | RequestStop | AskStop
 Request = Greeting | Listen | TableRequest | BlobRequest | ControlRequest
 
@@ -328,6 +365,19 @@ class Weights(_Message, frozen=True):
     values: memoryview
 
 
+class Met(_Message, frozen=True):
+    """Rows of a table, or with ``ready`` False that the time was over before they could be read.
+
+    ``held`` is for how many seconds the request waited for other slots.
+    """
+
+    ready: bool
+    stop: bool
+    held: float
+    dim: int
+    values: memoryview
+
+
 class Progress(_Message, frozen=True):
     """Minibatches that a slot has fully applied."""
 
@@ -368,7 +418,7 @@ class Failed(_Message, frozen=True):
 
 
 GreetingReply = Welcome | Challenge | Listening
-TableReply = Description | SharedMemory | Applied | Weights
+TableReply = Description | SharedMemory | Applied | Weights | Met
 ControlReply = JobMemory | Registered | Reports | Progress | Stopping
 Reply = GreetingReply | Done | TableReply | Values | ControlReply | Failed
 
@@ -482,6 +532,35 @@ def unpack_values(data: memoryview, n_rows: int, dim: int) -> Float32:
         raise _foreign(f"{len(data)} bytes are not {n_rows} rows of {dim} float32")
     values = np.frombuffer(data, dtype=_VALUE)
     return values.astype(np.float32, copy=_is_misaligned(values)).reshape(n_rows, dim)
+
+
+ENCODINGS: dict[str, np.dtype[Any]] = {
+    "float32": _VALUE,
+    "float16": np.dtype("<f2"),
+    "int8": np.dtype("i1"),
+}
+"""How the values of an update travel; int8 are multiples of one scale."""
+
+
+def pack_encoded(values: npt.NDArray[Any], n_rows: int) -> tuple[str, memoryview]:
+    """The encoding of values (n_rows, dim) and their bytes."""
+    encoding = values.dtype.name
+    if encoding not in ENCODINGS or values.ndim != 2 or len(values) != n_rows:
+        raise StoreError(
+            f"values: {values.dtype} of shape {values.shape}",
+            fix=f"give {', '.join(ENCODINGS)} of shape ({n_rows}, dim)",
+        )
+    return encoding, np.ascontiguousarray(values, dtype=ENCODINGS[encoding]).data
+
+
+def unpack_encoded(data: memoryview, n_rows: int, dim: int, encoding: str) -> npt.NDArray[Any]:
+    """Values (n_rows, dim) as they were encoded, a copy."""
+    kind = ENCODINGS.get(encoding)
+    if kind is None:
+        raise _foreign(f"there is no encoding {encoding!r}")
+    if dim < 1 or len(data) != n_rows * dim * kind.itemsize:
+        raise _foreign(f"{len(data)} bytes are not {n_rows} rows of {dim} {encoding}")
+    return np.frombuffer(data, dtype=kind).astype(kind.newbyteorder("=")).reshape(n_rows, dim)
 
 
 def _is_misaligned(array: npt.NDArray[Any]) -> bool:
