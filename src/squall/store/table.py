@@ -209,8 +209,13 @@ class ParameterTable:
                 where=f"table {self._spec.name!r}",
                 fix="push gradients, or use another optimiser",
             )
+
+        def update() -> None:
+            self.pull(rows)  # brings them up to date: steps before this one shrink nothing of it
+            _kernels.table_add(self._array, rows, deltas)
+
         self._check_width(deltas)
-        return self._once(stamp, lambda: _kernels.table_add(self._array, rows, deltas))
+        return self._once(stamp, update)
 
     def exchange(self, push: tuple[Int64, Float32] | None, pull: Int64, stamp: Stamp) -> Float32:
         """`push` (unless it is None or a repeat), then `pull`; raises as these."""

@@ -635,7 +635,12 @@ class ConsistencyContract:
     def test_waiting_ends_when_another_slot_moves_on(
         self, tables: Tables, control: Control, other: Control, job: str, name: str
     ) -> None:
-        timer = threading.Timer(0.1, lambda: [other.finish(job, slot, 0) for slot in (1, 2)])
+
+        def finish() -> None:
+            for slot in (1, 2):
+                other.finish(job, slot, 0)
+
+        timer = threading.Timer(0.1, finish)
         timer.start()
         try:
             update = Update(rows_of(0), filled((1, 2), 3.0))
