@@ -85,6 +85,11 @@ class ParameterServer(msgspec.Struct, frozen=True, tag="parameter_server", repr_
         for owner, (name, _) in _LEVELS.items():
             self._check_level(problems, owner, name, getattr(self, name))
         problems.raise_if_any()
+        for name in ("staleness", *(level for level, _ in _LEVELS.values())):
+            value = getattr(self, name)
+            if value is not None:  # NumPy's numbers are not plain data
+                plain = int(value) if name == "staleness" else float(value)
+                msgspec.structs.force_setattr(self, name, plain)
 
     def _check_staleness(self, problems: Problems) -> None:
         known = self.consistency in CONSISTENCIES
