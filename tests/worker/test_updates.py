@@ -156,8 +156,11 @@ def test_bsp_gives_the_same_bits_when_a_worker_is_killed(
     assert np.array_equal(job.weights(), expected)
 
 
-def test_who_waits_too_long_hands_over_and_nothing_is_counted_twice(job: Job) -> None:
-    bsp, near = ParameterServer("bsp"), StoreAddress(job.task.store)
+@pytest.mark.parametrize(
+    "bsp", [ParameterServer("bsp"), ParameterServer("bsp", filter="top-k", keep=0.5, compression="int8")]
+)
+def test_who_waits_too_long_hands_over_and_nothing_is_counted_twice(job: Job, bsp: ParameterServer) -> None:
+    near = StoreAddress(job.task.store)
     run(*(event(job, near, slot, bsp) for slot in (0, 1)))
     expected = job.weights()
     start_again(job)

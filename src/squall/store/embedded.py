@@ -10,7 +10,8 @@ from squall.store import wire
 from squall.store.connection import Connection, Patience, UnixConnection
 from squall.store.control import advance, progress_cell
 from squall.store.layout import Cells, TableMemory
-from squall.store.requests import RemoteControl, RemoteStore, meet
+from squall.store.meetings import meet
+from squall.store.requests import RemoteControl, RemoteStore
 from squall.store.table import ParameterTable
 
 

@@ -6,16 +6,12 @@ which they came.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 from squall.errors import StoreError
-from squall.records import Float32, Stamp, Update
+from squall.records import Float32, Stamp
 from squall.store import wire
-from squall.store.clocks import Clocks
 from squall.store.layout import Cells
-from squall.store.owned import OwnedTable
 from squall.store.table import ParameterTable
 
 PIECE_BYTES = 4 << 20
@@ -24,79 +20,31 @@ PIECE_BYTES = 4 << 20
 _MAX_NUMBER = 1 << 62  # of an attempt, a sequence or minibatches: far below what a word holds
 
 
-class _Live(NamedTuple):
-    table: ParameterTable
-    cells: Cells
-    owned: OwnedTable
-
-
 class LiveTables:
     """Tables at work in the server.
 
     Parameters
     ----------
     load : callable
-        From a table's name to the table, its job's words and clocks; raises `StoreError` if
-        there is none.
-    wake : callable
-        Told the name of a job whose waiting slots may be able to go on.
+        From a table's name to the table and its job's words; raises `StoreError` if there is
+        none.
     """
 
-    def __init__(
-        self, load: Callable[[str], tuple[ParameterTable, Cells, Clocks]], wake: Callable[[str], None]
-    ) -> None:
-        self._load, self._wake = load, wake
-        self._tables: dict[str, _Live] = {}
+    def __init__(self, load: Callable[[str], tuple[ParameterTable, Cells]]) -> None:
+        self._load = load
+        self._tables: dict[str, tuple[ParameterTable, Cells]] = {}
 
     def forget(self, name: str) -> None:
         """Let go of a table that is dropped."""
         self._tables.pop(name, None)
 
-    def end_rounds(self, job: str) -> None:
-        """A slot has come to a barrier: the others no longer wait for it."""
-        for name, live in self._tables.items():
-            if name.startswith(f"{job}/"):
-                live.owned.end_round()
-
-    def offer(self, request: wire.Meet) -> None:
-        """Take the update that a request brings."""
-        if request.n_pushed is None:
-            return
-        live, stamp = self._live(request.name), _checked(request.stamp)
-        rows = wire.unpack_rows(request.rows, request.narrow)[: request.n_pushed].copy()
-        values = wire.unpack_encoded(request.values, len(rows), request.dim, request.encoding)
-        update = Update(rows, values, request.scale)
-        if live.owned.offer(rows, update.decoded(), stamp, request.sync, time.monotonic()):
-            self._wake(request.name.partition("/")[0])
-
-    def met(self, request: wire.Meet, held: float = 0.0) -> wire.Met | None:
-        """The rows that a request asks for, or None if it has to wait (``held`` seconds so far)."""
-        live, stamp = self._live(request.name), _checked(request.stamp)
-        if not live.owned.ready(stamp, request.sync, time.monotonic()):
-            return None
-        rows = wire.unpack_rows(request.rows, request.narrow)[request.n_pushed or 0 :]
-        _check_size(live.table, len(rows))
-        weights = live.owned.read(rows, stamp)
-        return wire.Met(True, bool(live.cells.stop[0]), held, weights.shape[1], weights.data)
-
-    def not_met(self, request: wire.Meet, held: float) -> wire.Met:
-        """The reply when the time is over."""
-        return wire.Met(False, bool(self._live(request.name).cells.stop[0]), held, 1, memoryview(b""))
-
-    def _live(self, name: str) -> _Live:
-        known = self._tables.get(name)
+    def answer(self, request: wire.TableData) -> wire.Reply:
+        """Do what a request asks for."""
+        known = self._tables.get(request.name)
         if known is None:
-            table, cells, clocks = self._load(name)
-            known = self._tables[name] = _Live(table, cells, OwnedTable(table, clocks))
-        return known
-
-    def answer(self, request: wire.TableData) -> wire.Reply | None:
-        """Do what a request asks for; None if it has to wait."""
-        table, cells, _ = self._live(request.name)
+            known = self._tables[request.name] = self._load(request.name)
+        table, cells = known
         match request:
-            case wire.Meet():
-                self.offer(request)
-                return self.met(request)
             case wire.Exchange():
                 weights = self._exchange(table, request)
             case wire.Update():

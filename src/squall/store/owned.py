@@ -40,6 +40,11 @@ class OwnedTable:
         self._staged: dict[int, _Part] = {}
         self._read_at: dict[int, int] = {}  # the table's step when a slot last read
 
+    @property
+    def dim(self) -> int:
+        """Columns of the table."""
+        return self._table.spec.dim
+
     def offer(self, rows: Int64, values: Float32, stamp: Stamp, sync: Sync, now: float) -> bool:
         """Take an update, which becomes the owner's; whether others may go on because of it.
 

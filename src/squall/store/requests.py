@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-import numpy as np
-
-from squall.records import Int64, Meeting, Registration, Report, Stamp, Sync, Update
+from squall.records import Registration, Report
 from squall.store import wire
 from squall.store.connection import Connection
 
@@ -141,31 +139,6 @@ class RemoteControl:
             reports = self._connection.request(wire.GetReports(job, after, part), wire.Reports, part).reports
             if reports or time.monotonic() >= deadline:
                 return reports
-
-
-def meet(
-    connection: Connection,
-    name: str,
-    update: Update | None,
-    pull: Int64,
-    stamp: Stamp,
-    sync: Sync,
-    timeout: float,
-) -> tuple[Meeting, bool]:
-    """`Tables.meet`, which is the same whatever the socket; and whether the job is to stop."""
-    wire.check_rows(pull)
-    rows, n_pushed = pull, None
-    encoding, values, dim, scale = "float32", memoryview(b""), 1, 1.0
-    if update is not None:
-        wire.check_rows(update.rows)
-        n_pushed, scale = len(update.rows), update.scale
-        encoding, values = wire.pack_encoded(update.values, n_pushed)
-        rows, dim = np.concatenate((update.rows, pull)), update.values.shape[1]
-    packed = wire.pack_rows(rows)
-    request = wire.Meet(name, stamp, sync, timeout, n_pushed, *packed, encoding, scale, dim, values)
-    reply = connection.request(request, wire.Met, timeout)
-    weights = wire.unpack_values(reply.values, len(pull), reply.dim) if reply.ready else None
-    return Meeting(weights, reply.held), reply.stop
 
 
 def _part(deadline: float) -> float:

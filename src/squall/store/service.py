@@ -17,6 +17,7 @@ from squall.store.clocks import FINISHED, Clocks
 from squall.store.control import ControlCore, check_job_name, check_n_slots, no_such_job
 from squall.store.layout import NEVER, Cells, TableMemory
 from squall.store.live import LiveTables
+from squall.store.meetings import Meetings
 from squall.store.memory import Segment, check_room
 from squall.store.table import ParameterTable, check_spec, table_stride
 
@@ -71,7 +72,10 @@ class StoreService:
         self._control = ControlCore()
         self._blobs = BlobCore()
         self._jobs: dict[str, _Job] = {}
-        self._live = LiveTables(self._load, self._wake)
+        self._live = LiveTables(self._load)
+        self._meetings = Meetings(
+            lambda name: (*self._load(name), self._control.clocks(_job_of(name))), self._wake
+        )
         # One table is made at a time, so that two do not count on the same free memory.
         self._making = asyncio.Lock()
 
@@ -89,8 +93,11 @@ class StoreService:
             return None
         try:
             if isinstance(request, wire.TableData):
-                reply = self._live.answer(request)
-                return None if reply is None else Answer(reply)
+                return Answer(self._live.answer(request))
+            if isinstance(request, wire.Meet):
+                self._meetings.offer(request)
+                met = self._meetings.met(request)
+                return None if met is None else Answer(met)
             return self._answer(request)
         except StoreError as error:
             return Answer(wire.failure(error))
@@ -238,15 +245,16 @@ class StoreService:
     def _retire(self, table: _Table, n_slots: int) -> None:
         """Tell who has mapped a table that it is gone, and let its memory go."""
         self._live.forget(table.spec.name)
+        self._meetings.forget(table.spec.name)
         _head(table.memory, n_slots).gone[0] = 1
         table.memory.close()
 
-    def _load(self, name: str) -> tuple[ParameterTable, Cells, Clocks]:
+    def _load(self, name: str) -> tuple[ParameterTable, Cells]:
         """A table as the server itself works on it."""
         table, n_slots = self._table(name), self._job(_job_of(name)).n_slots
         memory = TableMemory.over(table.memory.map(), table.spec.rows, table.stride, n_slots)
         cells = self._control.cells(_job_of(name))
-        return ParameterTable(table.spec, memory, cells), cells, self._control.clocks(_job_of(name))
+        return ParameterTable(table.spec, memory, cells), cells
 
     def _attach_table(self, name: str) -> Answer:
         table, n_slots = self._table(name), self._job(_job_of(name)).n_slots
@@ -294,10 +302,10 @@ class StoreService:
         start = time.monotonic()
         reply = await self._when(
             _job_of(request.name),
-            lambda: self._live.met(request, time.monotonic() - start),
+            lambda: self._meetings.met(request, time.monotonic() - start),
             request.timeout,
         )
-        return Answer(reply or self._live.not_met(request, time.monotonic() - start))
+        return Answer(reply or self._meetings.not_met(request, time.monotonic() - start))
 
     async def _barrier(self, request: wire.Barrier) -> Answer:
         clocks = self._arrive(request.job, request.slot, request.attempt, request.number)
@@ -306,7 +314,7 @@ class StoreService:
 
     def _arrive(self, job: str, slot: int, attempt: int, number: int) -> Clocks:
         self._control.arrive(job, slot, attempt, number)
-        self._live.end_rounds(job)
+        self._meetings.end_rounds(job)
         self._wake(job)
         return self._control.clocks(job)
 

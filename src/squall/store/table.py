@@ -17,6 +17,7 @@ from squall.store.layout import DRIVER_SLOT, Cells, TableMemory
 MAX_ROWS, MAX_DIM = 1 << 40, 1 << 24
 """Largest shape of a table, if there were memory for it."""
 
+_READ_ROWS = 1 << 18
 _BAD_ARGUMENT = (TypeError, ValueError, IndexError)
 
 
@@ -143,17 +144,21 @@ class ParameterTable:
         Bringing a row up to date in one or in two steps may differ in the last bit, so who only
         looks on, at any time, must leave the rows as they are.
         """
-        part = self._array[first : first + count]
-        if self._lazy:
-            part = part.copy()
-            regularized = min(max(self._n_regularized - first, 0), len(part))
-            _kernels.table_catch_up(part, self._rule, self.step, regularized, self._dim)
-        return part[:, : self._dim].copy()
+        weights = np.empty((count, self._dim), dtype=np.float32)
+        step = self.step
+        for start in range(0, count, _READ_ROWS):  # so that copies stay small
+            part = self._array[first + start : first + min(start + _READ_ROWS, count)]
+            if self._lazy:
+                part = part.copy()
+                regularized = min(max(self._n_regularized - first - start, 0), len(part))
+                _kernels.table_catch_up(part, self._rule, step, regularized, self._dim)
+            weights[start : start + len(part)] = part[:, : self._dim]
+        return weights
 
     def accepts(self, rows: Int64, gradient: Float32, stamp: Stamp) -> bool:
         """Whether `push` would apply this, which is only looked at; raises as it would."""
         self._check_width(gradient)
-        self.check_attempt(stamp)
+        self._check_attempt(stamp)
         if stamp.sequence <= self._memory.sequences[stamp.slot]:
             self._count(stamp)
             return False
@@ -211,7 +216,8 @@ class ParameterTable:
             )
 
         def update() -> None:
-            self.pull(rows)  # brings them up to date: steps before this one shrink nothing of it
+            if self._lazy:  # bring them up to date first: earlier steps shrink nothing of this
+                _kernels.table_pull(self._array, rows, self._dim, self._rule, self.step, self._n_regularized)
             _kernels.table_add(self._array, rows, deltas)
 
         self._check_width(deltas)
@@ -220,7 +226,7 @@ class ParameterTable:
     def exchange(self, push: tuple[Int64, Float32] | None, pull: Int64, stamp: Stamp) -> Float32:
         """`push` (unless it is None or a repeat), then `pull`; raises as these."""
         if push is None:
-            self.check_attempt(stamp)
+            self._check_attempt(stamp)
         else:
             self.push(*push, stamp)
         return self.pull(pull)
@@ -231,7 +237,7 @@ class ParameterTable:
 
     def _once(self, stamp: Stamp, apply: Callable[[], None]) -> bool:
         """Apply an update unless its stamp says that it has been, or may not be."""
-        self.check_attempt(stamp)
+        self._check_attempt(stamp)
         sequences, slot = self._memory.sequences, stamp.slot
         last = sequences[slot]
         if stamp.sequence <= last:
@@ -257,6 +263,9 @@ class ParameterTable:
 
     def check_attempt(self, stamp: Stamp) -> None:
         """Raise `StaleAttemptError` if the slot has a newer attempt, `StoreError` if there is no slot."""
+        self._check_attempt(stamp)
+
+    def _check_attempt(self, stamp: Stamp) -> None:
         slot, attempts = stamp.slot, self._attempts
         if not DRIVER_SLOT <= slot < len(attempts) - 1:
             raise StoreError(

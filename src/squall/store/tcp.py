@@ -21,7 +21,8 @@ from squall.store import wire
 from squall.store.auth import check_server, prove
 from squall.store.connection import Connection, Patience
 from squall.store.control import no_such_job
-from squall.store.requests import RemoteControl, RemoteStore, meet
+from squall.store.meetings import meet
+from squall.store.requests import RemoteControl, RemoteStore
 
 CONNECT_TIMEOUT_S = 10.0
 """Seconds to wait until a server takes a connection."""

@@ -141,7 +141,8 @@ class Exchange(_Message, frozen=True):
 class Meet(_Message, frozen=True):
     """`Tables.meet`; replied to by :class:`Met`, after at most ``timeout`` seconds.
 
-    As :class:`Exchange`; ``values`` are of ``encoding``, a name of :data:`ENCODINGS`.
+    ``rows`` are the ``n_pushed`` rows of ``values`` (None: there is no update), then those to
+    pull, encoded as :mod:`squall.store.meetings` says.
     """
 
     name: str
@@ -286,8 +287,8 @@ class AskStop(_Message, frozen=True):
 
 
 Greeting = Hello | Proof
-TableData = PullRows | PullRange | Update | Exchange | Meet
-TableRequest = CreateTable | DropTable | DescribeTable | AttachTable | TableData
+TableData = PullRows | PullRange | Update | Exchange
+TableRequest = CreateTable | DropTable | DescribeTable | AttachTable | TableData | Meet
 BlobRequest = PutBlob | GetBlobs | WaitBlob | DeleteBlob
 SlotRequest = Register | SaveState | SendReport | Advance | GetProgress | Barrier | Finish
 ControlRequest = OpenJob | CloseJob | AttachJob | SlotRequest | GetReports | RequestStop | AskStop
@@ -532,35 +533,6 @@ def unpack_values(data: memoryview, n_rows: int, dim: int) -> Float32:
         raise _foreign(f"{len(data)} bytes are not {n_rows} rows of {dim} float32")
     values = np.frombuffer(data, dtype=_VALUE)
     return values.astype(np.float32, copy=_is_misaligned(values)).reshape(n_rows, dim)
-
-
-ENCODINGS: dict[str, np.dtype[Any]] = {
-    "float32": _VALUE,
-    "float16": np.dtype("<f2"),
-    "int8": np.dtype("i1"),
-}
-"""How the values of an update travel; int8 are multiples of one scale."""
-
-
-def pack_encoded(values: npt.NDArray[Any], n_rows: int) -> tuple[str, memoryview]:
-    """The encoding of values (n_rows, dim) and their bytes."""
-    encoding = values.dtype.name
-    if encoding not in ENCODINGS or values.ndim != 2 or len(values) != n_rows:
-        raise StoreError(
-            f"values: {values.dtype} of shape {values.shape}",
-            fix=f"give {', '.join(ENCODINGS)} of shape ({n_rows}, dim)",
-        )
-    return encoding, np.ascontiguousarray(values, dtype=ENCODINGS[encoding]).data
-
-
-def unpack_encoded(data: memoryview, n_rows: int, dim: int, encoding: str) -> npt.NDArray[Any]:
-    """Values (n_rows, dim) as they were encoded, a copy."""
-    kind = ENCODINGS.get(encoding)
-    if kind is None:
-        raise _foreign(f"there is no encoding {encoding!r}")
-    if dim < 1 or len(data) != n_rows * dim * kind.itemsize:
-        raise _foreign(f"{len(data)} bytes are not {n_rows} rows of {dim} {encoding}")
-    return np.frombuffer(data, dtype=kind).astype(kind.newbyteorder("=")).reshape(n_rows, dim)
 
 
 def _is_misaligned(array: npt.NDArray[Any]) -> bool:

@@ -45,6 +45,7 @@ class Compressor:
     def __init__(self, compression: Compression, rows: int, dim: int) -> None:
         self._do = compression
         self._held = np.zeros((rows, dim), dtype=np.float32)
+        self._before = np.empty(0, dtype=np.int64), self._held[:0]  # what the last update changed
 
     def compress(self, rows: Int64, gradient: Float32, weights: Float32, step: int) -> Update:
         """What is to be sent of a minibatch's gradient.
@@ -57,7 +58,9 @@ class Compressor:
         step : int
             The worker's minibatches before this one.
         """
-        total = self._held[rows] + gradient
+        before = self._held[rows]
+        self._before = rows, before
+        total = before + gradient
         passed = self._passes(total, weights, step)
         self._held[rows] = total
         return self._taken(rows, total) if passed is None else self._taken(rows[passed], total[passed])
@@ -83,6 +86,11 @@ class Compressor:
                     return None
                 return np.sort(np.argpartition(size, -n_kept)[-n_kept:])
         return None
+
+    def undo(self) -> None:
+        """The last update was not sent after all: hold back what was held back before it."""
+        rows, values = self._before
+        self._held[rows] = values
 
     def rest(self) -> Update | None:
         """All that is held back, exactly; None if there is nothing."""

@@ -133,16 +133,18 @@ class MetUpdates:
         self._interrupted, self._barriers = interrupted, barriers
         self._done = int(self._control.progress(task.job, task.slot)[0])
         self._tally = _Tally()
+        self._epoch = -1  # begun last
 
     def start_epoch(self, epoch: int) -> bool:
         """Wait for the others, if all begin an epoch together."""
-        if not self._barriers:
+        if not self._barriers or epoch == self._epoch:
             return True
         task, started = self._task, time.perf_counter()
         while not self._control.barrier(task.job, task.slot, task.attempt, epoch, HOLD_S):
             if self._interrupted():
                 return False
         self._tally.wait_s += time.perf_counter() - started
+        self._epoch = epoch
         return True
 
     def step(self, block: Block, order: Int32, batch_size: int, first: int, count: int) -> Steps:
@@ -182,6 +184,8 @@ class MetUpdates:
         if pending is not None and (weights is not None or not self._staged):
             self._done = complete
             self._tally.done(pending)
+        elif pending is not None and self._compressor is not None:
+            self._compressor.undo()  # a successor computes this minibatch again
         return weights
 
     @property
