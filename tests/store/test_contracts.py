@@ -9,7 +9,7 @@ import pytest
 from squall.protocols import Blobs, Control, Tables
 from squall.store import Store, StoreAddress, connect
 from squall.store.process import StoreProcess
-from squall.testing.store import BlobsContract, ControlContract, TablesContract
+from squall.testing.store import BlobsContract, ConsistencyContract, ControlContract, TablesContract
 
 
 @pytest.fixture(params=["embedded", "tcp"])
@@ -73,3 +73,21 @@ class TestControl(ControlContract):
     @pytest.fixture
     def new_job(self, new_job: str) -> str:
         return new_job
+
+
+class TestConsistency(ConsistencyContract):
+    @pytest.fixture
+    def job(self, job: str) -> str:
+        return job
+
+    @pytest.fixture
+    def tables(self, store: Store) -> Tables:
+        return store.tables
+
+    @pytest.fixture
+    def control(self, store: Store) -> Control:
+        return store.control
+
+    @pytest.fixture
+    def other(self, second: Store) -> Control:
+        return second.control

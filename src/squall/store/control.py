@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from squall.errors import StaleAttemptError, StoreError
 from squall.records import Int64, Registration, Report
+from squall.store.clocks import FINISHED, Clocks
 from squall.store.layout import Cells
 
 MAX_REPORTS = 100_000
@@ -32,6 +33,7 @@ class _Slot:
 class _Job:
     cells: Cells
     slots: list[_Slot]
+    clocks: Clocks
     reports: deque[Report] = field(default_factory=deque)
     first: int = 0  # number of the oldest report kept
     waiters: list[Callable[[], None]] = field(default_factory=list)
@@ -67,6 +69,10 @@ class ControlCore:
         """The words that the job's processes share."""
         return self._job(job).cells
 
+    def clocks(self, job: str) -> Clocks:
+        """How far the job's slots are."""
+        return self._job(job).clocks
+
     def open_job(self, job: str, cells: Cells) -> None:
         """Make a job known, whose shared words are ``cells``.
 
@@ -78,7 +84,7 @@ class ControlCore:
         check_job_name(job)
         if job in self._jobs:
             raise StoreError("a job of this name is open", where=f"job {job!r}", fix="close it first")
-        self._jobs[job] = _Job(cells, [_Slot() for _ in range(cells.n_slots)])
+        self._jobs[job] = _Job(cells, [_Slot() for _ in range(cells.n_slots)], Clocks(cells.n_slots))
 
     def close_job(self, job: str) -> None:
         """Forget a job, tell its workers to stop, wake who waits; no error if it is not open."""
@@ -117,6 +123,14 @@ class ControlCore:
     def advance(self, job: str, slot: int, attempt: int, minibatches: int) -> None:
         """Count; see :meth:`squall.protocols.Control.advance`."""
         advance(self._job(job).cells, job, slot, attempt, minibatches)
+
+    def arrive(self, job: str, slot: int, attempt: int, number: int) -> None:
+        """A slot has come to a barrier; see :meth:`squall.protocols.Control.barrier`."""
+        self._slot(job, slot)
+        self._check_attempt(job, slot, attempt)
+        if not 0 <= number <= FINISHED:
+            raise StoreError(f"{number} cannot number a barrier", where=f"job {job!r}, slot {slot}")
+        self._jobs[job].clocks.arrive(slot, number)
 
     def save_state(self, job: str, slot: int, attempt: int, state: bytes) -> None:
         """Keep strategy state for the slot's next attempt."""

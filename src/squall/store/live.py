@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from squall.errors import StoreError
 from squall.records import Float32, Stamp
 from squall.store import wire
@@ -80,7 +78,7 @@ class LiveTables:
             raise StoreError(f"there is no row {first}", where=f"table {spec.name!r}")
         count = min(spec.rows - first, max(1, PIECE_BYTES // (4 * spec.dim)))
         _check_size(table, count)
-        return table.pull(np.arange(first, first + count, dtype=np.int64))
+        return table.read(first, count)
 
 
 def _checked(stamp: Stamp) -> Stamp:

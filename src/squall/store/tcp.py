@@ -16,11 +16,12 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from squall.errors import StoreError
-from squall.records import Float32, Int64, Stamp, TableSpec
+from squall.records import Float32, Int64, Meeting, Stamp, Sync, TableSpec, Update
 from squall.store import wire
 from squall.store.auth import check_server, prove
 from squall.store.connection import Connection, Patience
 from squall.store.control import no_such_job
+from squall.store.meetings import meet
 from squall.store.requests import RemoteControl, RemoteStore
 
 CONNECT_TIMEOUT_S = 10.0
@@ -241,6 +242,14 @@ class TcpTables:
             packed = wire.pack_rows(np.concatenate((rows, pull)))
             request = wire.Exchange(name, stamp, len(rows), *packed, gradient.shape[1], values)
         return self._weights(request, len(pull))[0]
+
+    def meet(
+        self, name: str, update: Update | None, pull: Int64, stamp: Stamp, sync: Sync, timeout: float
+    ) -> Meeting:
+        """See :meth:`squall.protocols.Tables.meet`."""
+        meeting, stop = meet(self._connection, name, update, pull, stamp, sync, timeout)
+        self._flags.note(name, stop)
+        return meeting
 
     def add(self, name: str, rows: Int64, deltas: Float32, stamp: Stamp) -> bool:
         """See :meth:`squall.protocols.Tables.add`."""

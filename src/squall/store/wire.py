@@ -24,9 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from squall.errors import StaleAttemptError, StoreError
-from squall.records import Float32, Int64, Registration, Report, Stamp, TableSpec
+from squall.records import Float32, Int64, Registration, Report, Stamp, Sync, TableSpec
 
-VERSION = 2
+VERSION = 3
 """Version of this protocol; both ends must have the same."""
 
 MAX_FRAME = 64 << 20
@@ -138,6 +138,26 @@ class Exchange(_Message, frozen=True):
     values: memoryview
 
 
+class Meet(_Message, frozen=True):
+    """`Tables.meet`; replied to by :class:`Met`, after at most ``timeout`` seconds.
+
+    ``rows`` are the ``n_pushed`` rows of ``values`` (None: there is no update), then those to
+    pull, encoded as :mod:`squall.store.meetings` says.
+    """
+
+    name: str
+    stamp: Stamp
+    sync: Sync
+    timeout: float
+    n_pushed: int | None
+    narrow: bool
+    rows: memoryview
+    encoding: str
+    scale: float
+    dim: int
+    values: memoryview
+
+
 class PutBlob(_Message, frozen=True):
     """`Blobs.put`, or with ``if_absent`` `Blobs.put_if_absent`; replied to by :class:`Done`."""
 
@@ -229,6 +249,24 @@ class Advance(_Message, frozen=True):
     minibatches: int
 
 
+class Barrier(_Message, frozen=True):
+    """`Control.barrier`; replied to by :class:`Done`, ``changed`` if it has been passed."""
+
+    job: str
+    slot: int
+    attempt: int
+    number: int
+    timeout: float
+
+
+class Finish(_Message, frozen=True):
+    """`Control.finish`."""
+
+    job: str
+    slot: int
+    attempt: int
+
+
 class GetProgress(_Message, frozen=True):
     """`Control.progress`; replied to by :class:`Progress`."""
 
@@ -250,9 +288,9 @@ class AskStop(_Message, frozen=True):
 
 Greeting = Hello | Proof
 TableData = PullRows | PullRange | Update | Exchange
-TableRequest = CreateTable | DropTable | DescribeTable | AttachTable | TableData
+TableRequest = CreateTable | DropTable | DescribeTable | AttachTable | TableData | Meet
 BlobRequest = PutBlob | GetBlobs | WaitBlob | DeleteBlob
-SlotRequest = Register | SaveState | SendReport | Advance | GetProgress
+SlotRequest = Register | SaveState | SendReport | Advance | GetProgress | Barrier | Finish
 ControlRequest = OpenJob | CloseJob | AttachJob | SlotRequest | GetReports | RequestStop | AskStop
 Request = Greeting | Listen | TableRequest | BlobRequest | ControlRequest
 
@@ -328,6 +366,19 @@ class Weights(_Message, frozen=True):
     values: memoryview
 
 
+class Met(_Message, frozen=True):
+    """Rows of a table, or with ``ready`` False that the time was over before they could be read.
+
+    ``held`` is for how many seconds the request waited for other slots.
+    """
+
+    ready: bool
+    stop: bool
+    held: float
+    dim: int
+    values: memoryview
+
+
 class Progress(_Message, frozen=True):
     """Minibatches that a slot has fully applied."""
 
@@ -368,7 +419,7 @@ class Failed(_Message, frozen=True):
 
 
 GreetingReply = Welcome | Challenge | Listening
-TableReply = Description | SharedMemory | Applied | Weights
+TableReply = Description | SharedMemory | Applied | Weights | Met
 ControlReply = JobMemory | Registered | Reports | Progress | Stopping
 Reply = GreetingReply | Done | TableReply | Values | ControlReply | Failed
 
