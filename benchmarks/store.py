@@ -21,16 +21,16 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from squall.models.logistic import LogisticModel
-from squall.records import CsrBlock, OptimizerSpec, Stamp, TableSpec
+from squall.records import CsrBlock, OptimizerSpec, Stamp, TableSpec, WorkerTask
 from squall.store import Store, connect
 from squall.store.cluster import ServeSettings, StoreCluster
 from squall.store.process import StoreProcess
-from squall.worker.strategies import ExchangedUpdates, SharedMemoryUpdates
+from squall.worker.strategies import ParameterServer
 
 WIDTH, NNZ, BATCH, ROWS = 1 << 20, 39, 200, 40_000
 OPTIMIZER = OptimizerSpec("adagrad", 0.1)
@@ -124,6 +124,10 @@ def block(seed: int) -> tuple[CsrBlock, np.ndarray]:
     return CsrBlock(indptr, indices, None, labels, None, WIDTH), draw.permutation(ROWS).astype(np.int32)
 
 
+class Trained(NamedTuple):
+    rows: int
+
+
 class ValkeyUpdates:
     """What a user would build on a key-value store: a key for each weight, MGET and MSET.
 
@@ -135,10 +139,7 @@ class ValkeyUpdates:
 
         self.model, self.client = model, valkey.Valkey.from_url(url)
 
-    def step(
-        self, block: CsrBlock, order: np.ndarray, batch_size: int, first: int, count: int
-    ) -> tuple[float, float, int]:
-        loss_sum = weight_sum = 0.0
+    def step(self, block: CsrBlock, order: np.ndarray, batch_size: int, first: int, count: int) -> Trained:
         rows = 0
         for batch in range(first, first + count):
             minibatch = order[batch * batch_size : (batch + 1) * batch_size]
@@ -148,14 +149,14 @@ class ValkeyUpdates:
             for at, value in enumerate(self.client.mget(keys)):
                 if value is not None:
                     state[at] = np.frombuffer(value, dtype=np.float32)
-            gradient, loss, weight = self.model.gradient(block, minibatch, handle, state[:, :1], batch_size)
+            gradient, _, _ = self.model.gradient(block, minibatch, handle, state[:, :1], batch_size)
             state[:, 1:] += gradient**2
             state[:, :1] -= OPTIMIZER.learning_rate * gradient / (np.sqrt(state[:, 1:]) + 1e-10)
             pipeline = self.client.pipeline(transaction=False)
             pipeline.mset({key: row.tobytes() for key, row in zip(keys, state, strict=True)})
             pipeline.execute()
-            loss_sum, weight_sum, rows = loss_sum + loss, weight_sum + weight, rows + len(minibatch)
-        return loss_sum, weight_sum, rows
+            rows += len(minibatch)
+        return Trained(rows)
 
 
 @contextlib.contextmanager
@@ -185,18 +186,14 @@ def train(way: str, url: str, job: str, slot: int, batch: int, seconds: float) -
         else:
             store = open_.enter_context(connect(url, os.environ.get("SQUALL_STORE_TOKEN", "")))
             store.control.register(job, slot, 0, os.getpid())
-            progress = store.control.progress(job, slot)
-            strategy = (
-                SharedMemoryUpdates(model, store.tables, f"{job}/model", progress)  # type: ignore[arg-type]
-                if way == "shared"
-                else ExchangedUpdates(model, store.tables, f"{job}/model", 0, slot, 0)
-            )
+            task = WorkerTask(job, slot, 0, 2, "", "", url, {}, f"{job}/model", {}, batch, 1, 0)
+            strategy = ParameterServer().bind(task, model, store, lambda: False)
         strategy.step(data, order, batch, 0, 20)
         print("ready", flush=True)
         sys.stdin.readline()
         rows, start, at, chunk = 0, time.perf_counter(), 0, max(1, 2000 // batch)
         while time.perf_counter() - start < seconds:
-            rows += strategy.step(data, order, batch, at, chunk)[2]
+            rows += strategy.step(data, order, batch, at, chunk).rows
             at = (at + chunk) % (ROWS // batch - chunk)
         print(rows, time.perf_counter() - start)
 

@@ -15,7 +15,9 @@ def blocks(path: Path, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", path.read_text(), flags=re.DOTALL)
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/tutorial.md", "docs/scikit-learn.md"])
+@pytest.mark.parametrize(
+    "name", ["README.md", "docs/tutorial.md", "docs/scikit-learn.md", "docs/consistency.md"]
+)
 def test_python_in_the_docs_runs(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     code = blocks(ROOT / name, "python")
     assert code

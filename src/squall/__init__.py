@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from squall.estimators.submit import submit as submit
     from squall.estimators.transformers import FeatureHasher as FeatureHasher
     from squall.estimators.transformers import MinMaxScaler as MinMaxScaler
+    from squall.worker.strategies import ParameterServer as ParameterServer
 
 __version__ = "0.1.0"
 
@@ -36,6 +37,7 @@ _NAMES = {
     "LocalBackend": "squall.config:LocalBackend",
     "LogisticRegression": "squall.estimators.logistic:LogisticRegression",
     "MinMaxScaler": "squall.estimators.transformers:MinMaxScaler",
+    "ParameterServer": "squall.worker.strategies:ParameterServer",
     "Pipeline": "squall.estimators.pipeline:Pipeline",
     "Run": "squall.config:Run",
     "SquallError": "squall.errors:SquallError",
@@ -55,6 +57,7 @@ __all__ = [
     "LocalBackend",
     "LogisticRegression",
     "MinMaxScaler",
+    "ParameterServer",
     "Pipeline",
     "Run",
     "SquallError",

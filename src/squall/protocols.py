@@ -16,6 +16,7 @@ from squall.records import (
     Float32,
     Int32,
     Int64,
+    Meeting,
     Outcome,
     RawBlock,
     Registration,
@@ -23,7 +24,10 @@ from squall.records import (
     Shape,
     SharedTable,
     Stamp,
+    Steps,
+    Sync,
     TableSpec,
+    Update,
 )
 
 # ------------------------------------------------------------------------ function platforms
@@ -178,6 +182,21 @@ class Tables(Protocol):
     ) -> Float32:
         """Push (rows, gradient), then pull, in one round trip."""
 
+    def meet(
+        self, name: str, update: Update | None, pull: Int64, stamp: Stamp, sync: Sync, timeout: float
+    ) -> Meeting:
+        """Hand an update to the table's owner, then pull as soon as ``sync`` allows.
+
+        The owner applies it at once or, with ``sync.staleness`` 0, together with one update of
+        every slot that is not ahead at a barrier (`Control.barrier`): their mean, summed in slot
+        order by a fixed tree, in one step of the optimiser.  The slot's clock ticks with each
+        update that completes a minibatch.
+
+        There are no weights if that took more than ``timeout`` seconds: ask again with the same stamp
+        and no update.  Repeats are dropped and stale attempts refused, as in `push`; what a
+        replaced attempt had handed in and was not yet applied is forgotten.
+        """
+
     def add(self, name: str, rows: Int64, deltas: Float32, stamp: Stamp, *, half: bool = False) -> bool:
         """Add raw ``deltas`` to the weights, past the optimiser; otherwise as `push`."""
 
@@ -250,6 +269,16 @@ class Control(Protocol):
         number changes nothing.  StaleAttemptError if replaced.
         """
 
+    def barrier(self, job: str, slot: int, attempt: int, number: int, timeout: float) -> bool:
+        """(worker) The slot has come to barrier ``number``; wait until all slots have.
+
+        Numbers rise; who comes to one has come to all before it.  Slots that have not registered
+        are waited for too.  False if it took more than ``timeout`` seconds: ask again.
+        """
+
+    def finish(self, job: str, slot: int, attempt: int) -> None:
+        """(worker) The slot's work is done: nobody waits for it any more."""
+
     def save_state(self, job: str, slot: int, attempt: int, state: bytes) -> None:
         """(worker) Keep strategy state for the successor; StaleAttemptError if replaced."""
 
@@ -315,18 +344,27 @@ class Model(Protocol):
 
 
 class Strategy(Protocol):
-    """How one worker's minibatches become a shared model; runs in the worker."""
+    """How one worker's minibatches become a shared model; runs in the worker.
 
-    def step(
-        self, block: Block, order: Int32, batch_size: int, first: int, count: int
-    ) -> tuple[float, float, int]:
-        """Train on ``count`` minibatches from ``first`` on; results as `Model.train_shared`.
+    Where it has to wait for other workers it asks, a few times a second, whether this worker
+    has to end, and if so breaks off.
+    """
 
-        On return, every one of them has been counted in the slot's progress.
+    def start_epoch(self, epoch: int) -> bool:
+        """Minibatches of this epoch come next; False if it broke off before they may."""
+
+    def step(self, block: Block, order: Int32, batch_size: int, first: int, count: int) -> Steps:
+        """Train on ``count`` minibatches from ``first`` on, as `Model.train_shared`.
+
+        Those that are in the result, and no others, have been counted in the slot's progress;
+        they are fewer than ``count`` if it broke off.
         """
 
-    def finish_epoch(self, epoch: int) -> None:
-        """All minibatches of this slot's epoch are done."""
+    def finish(self) -> bool:
+        """All of the slot's minibatches are done: give out what was held back.
+
+        False if it broke off: a successor that has taken over `state_dict` does it.
+        """
 
     def state_dict(self) -> dict[str, Any]:
         """What a successor needs beyond the tables; plain data."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import itertools
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -253,6 +253,62 @@ class Stamp(msgspec.Struct, frozen=True):
     attempt: int
     sequence: int
     minibatches: int = 0
+
+
+class Sync(msgspec.Struct, frozen=True, array_like=True):
+    """When an update is applied, and when its sender may read on.
+
+    ``staleness`` is how many minibatches a reader may be ahead of the slowest live slot.  0 is
+    BSP: updates wait until every slot has sent one, and are applied together.  None is no bound.
+    ``weighted`` scales an update by k^(-1/3), k being the updates of others since its sender read.
+    """
+
+    staleness: Annotated[int, msgspec.Meta(ge=0, le=1 << 31)] | None = None
+    weighted: bool = False
+
+    @property
+    def staged(self) -> bool:
+        """Whether updates wait for those of all slots."""
+        return self.staleness == 0
+
+
+class Meeting(NamedTuple):
+    """What comes of `Tables.meet`: weights, or None if the time was over; and how long it waited."""
+
+    weights: Float32 | None  # (n, dim)
+    held_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """A minibatch's gradient on its way: (n, dim) float32, float16, or int8 times ``scale``."""
+
+    rows: Int64  # (n,), distinct
+    values: npt.NDArray[Any]  # (n, dim)
+    scale: float = 1.0
+
+    def decoded(self) -> Float32:
+        """The values as the table takes them."""
+        if self.values.dtype == np.int8:
+            return self.values * np.float32(self.scale)
+        return self.values.astype(np.float32, copy=False)
+
+
+class Steps(NamedTuple):
+    """What a strategy did with some minibatches, and where the time and the bytes went.
+
+    Losses are taken before each update; their sum is not finite if training diverged.
+    """
+
+    minibatches: int
+    rows: int
+    loss_sum: float
+    weight_sum: float
+    pull_s: float = 0.0
+    push_s: float = 0.0
+    wait_s: float = 0.0  # for other workers
+    bytes_in: int = 0
+    bytes_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)

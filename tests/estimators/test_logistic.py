@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,7 +17,9 @@ from sklearn.utils import get_tags
 
 import squall
 from squall import LogisticRegression, Run
+from squall.data.objects import ObjectStore
 from squall.errors import DataError, DivergenceError, SettingError
+from squall.estimators.preparation import Preparation
 
 from .problems import numbers
 
@@ -338,12 +341,12 @@ def test_all_wrong_settings_are_told_at_once():
     model = LogisticRegression(
         epochs=0, batch_size=0, learning_rate=-1, optimizer="adagrd", l1="a", l2=-1.0, fit_intercept=None,
         random_state=-1, learning_rate_schedule="cosin", decay=-1, warmup=-0.5, momentum=1.0, beta_1="b",
-        beta_2=-0.1, clip_value=0, clip_norm=-2.0, target_loss=0, early_stopping=0,
+        beta_2=-0.1, clip_value=0, clip_norm=-2.0, target_loss=0, early_stopping=0, strategy="bsp",
     )  # fmt: skip
     with pytest.raises(SettingError) as caught:
         model.fit(X, y)
     text = str(caught.value)
-    assert text.startswith("LogisticRegression: 18 settings are wrong:\n")
+    assert text.startswith("LogisticRegression: 19 settings are wrong:\n")
     known = "sgd, momentum, nesterov, adagrad, adam, ftrl"
     assert f"optimizer='adagrd' is unknown; choose from {known} (did you mean \"adagrad\"?)" in text
     assert "learning_rate_schedule='cosin' is unknown" in text
@@ -565,3 +568,35 @@ def test_fits_at_the_same_time_do_not_mix(model):
         together = threads.map(lambda problem: LogisticRegression().fit(*problem).coef_, problems)
         for ours, expected in zip(together, alone, strict=True):
             np.testing.assert_array_equal(ours, expected)
+
+
+# ---------------------------------------------------------------------------------- strategies
+
+
+def test_one_worker_in_step_is_one_worker():
+    alone, *others = (
+        LogisticRegression(epochs=3, strategy=strategy, learning_rate=0.1).fit(X, y)
+        for strategy in (None, squall.ParameterServer("bsp"), squall.ParameterServer("ssp", staleness=1))
+    )
+    for other in others:
+        np.testing.assert_allclose(other.coef_, alone.coef_, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "ftrl"])
+def test_in_step_a_penalty_weighs_what_it_does_alone(optimizer):
+    settings = {"epochs": 100, "l2": 0.1, "optimizer": optimizer, "learning_rate": 0.1, "batch_size": 16}
+    alone = LogisticRegression(**settings).fit(X, y)
+    together = LogisticRegression(**settings, strategy=squall.ParameterServer("bsp"))
+    together.fit(X, y, run=Run(workers=2))
+    np.testing.assert_allclose(together.coef_, alone.coef_, rtol=0.1, atol=0.02)
+
+
+def test_a_schedule_ends_with_training_also_in_step():
+    settings = {"epochs": 4, "learning_rate_schedule": "cosine", "batch_size": 8, "learning_rate": 0.5}
+    model = LogisticRegression(**settings, strategy=squall.ParameterServer("bsp"))
+    plan = Preparation(
+        model._recipe(), squall.from_arrays(X, y), None, (), n_workers=3, seed=0, together=True
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        optimizer = plan.prepare(ObjectStore(folder), "job", lambda: None).optimizer
+    assert optimizer.steps == 4 * -(-len(X) // (3 * 8)), "steps of three minibatches each"

@@ -13,6 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 from safetensors.numpy import save_file
+from sklearn.base import clone
 
 import squall
 from squall import FeatureHasher, LogisticRegression, MinMaxScaler, make_pipeline
@@ -102,6 +103,24 @@ def test_other_numbers_come_back_as_those_that_were_used(tmp_path):
     twin = squall.load(squall.save(model, tmp_path / "m"))
     assert (twin.learning_rate, twin.l2, twin.optimizer) == (0.1, 0.5, "sgd")
     np.testing.assert_array_equal(twin.fit(X, y).coef_, model.coef_)
+
+
+def test_a_strategy_comes_back_as_plain_data(tmp_path):
+    strategy = squall.ParameterServer("ssp", staleness=np.int64(2), filter="top-k", keep=np.float32(0.5))
+    path = squall.save(LogisticRegression(epochs=1, strategy=strategy).fit(X, y), tmp_path / "m")
+    twin = squall.load(path)
+    assert twin.strategy == strategy
+    assert clone(twin).strategy == strategy
+    for wrong in ("sxp", "bsp"):  # unknown, and one that does not go with a staleness
+
+        def change(description, wrong=wrong):
+            params = description["steps"][0]["params"]
+            assert params["strategy"]["consistency"] == "ssp"
+            params["strategy"]["consistency"] = wrong
+
+        (tmp_path / "wrong").write_bytes(changed(path.read_bytes(), change))
+        with pytest.raises(CorruptError, match="consistency"):
+            squall.load(tmp_path / "wrong")
 
 
 @pytest.mark.parametrize("value", [object(), 1j, Decimal(1), np.array([0.1]), float("inf")])

@@ -73,6 +73,7 @@ def test_one_call_does_what_several_do(wide: bool, half: bool, change: int, offs
         _kernels.table_update(other, pushed, values, RULE, done, 40)
         done += 1
     elif change == _kernels.CHANGE_ADD:
+        _kernels.table_pull(other, pushed, 3, RULE, done, 40)
         _kernels.table_add(other, pushed, values)
     expected = _kernels.table_pull(other, pulled, 3, RULE, done, 40)
     assert step[0] == done

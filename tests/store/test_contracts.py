@@ -10,7 +10,13 @@ import pytest
 from squall.protocols import Blobs, Control, Tables
 from squall.store import Store, StoreAddress, connect
 from squall.store.process import StoreProcess
-from squall.testing.store import N_SLOTS, BlobsContract, ControlContract, TablesContract
+from squall.testing.store import (
+    N_SLOTS,
+    BlobsContract,
+    ConsistencyContract,
+    ControlContract,
+    TablesContract,
+)
 from tests.store.conftest import Served
 
 
@@ -86,3 +92,23 @@ class TestControl(ControlContract):
     @pytest.fixture
     def new_job(self, new_job: str) -> str:
         return new_job
+
+
+class TestConsistency(ConsistencyContract):
+    @pytest.fixture
+    def job(self, store: Store, new_job: str) -> Iterator[str]:
+        store.control.open_job(new_job, N_SLOTS)
+        yield new_job
+        store.control.close_job(new_job)
+
+    @pytest.fixture
+    def tables(self, store: Store) -> Tables:
+        return store.tables
+
+    @pytest.fixture
+    def control(self, store: Store) -> Control:
+        return store.control
+
+    @pytest.fixture
+    def other(self, second: Store) -> Control:
+        return second.control

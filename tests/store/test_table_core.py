@@ -182,3 +182,10 @@ def test_arguments_of_other_types() -> None:
     with pytest.raises(StoreError, match="float32"):
         table.push(rows_of(0), np.ones((1, 1)), Stamp(0, 0, 0))  # type: ignore[arg-type]
     assert table.push(rows_of(0), filled((1, 1), 1.0), Stamp(0, 0, 0))
+
+
+def test_what_is_added_is_not_shrunk_by_steps_before_it() -> None:
+    table = ParameterTable.private(TableSpec("job/w", 2, 1, OptimizerSpec("sgd", 0.1, l1=0.01), 2), 1)
+    table.push(rows_of(1), filled((1, 1), 0.0), Stamp(0, 0, 0))
+    table.add(rows_of(0), filled((1, 1), 1.0), Stamp(0, 0, 1))
+    assert table.pull(rows_of(0))[0, 0] == 1.0

@@ -44,8 +44,8 @@ class Job:
     def event(self, **changes: object) -> dict[str, object]:
         return msgspec.to_builtins(msgspec.structs.replace(self.task, **changes))
 
-    def weights(self) -> np.ndarray:
-        return self.store.tables.pull(self.task.table)
+    def weights(self, table: str | None = None) -> np.ndarray:
+        return self.store.tables.pull(table or self.task.table)
 
 
 def rows(seed: int = 0) -> CsrBlock:

@@ -394,7 +394,7 @@ def table_serve(
         weights of the reply become float16; added up.
     change : int
         `CHANGE_NOTHING`: values are not looked at; `CHANGE_STEP`: one optimiser step with them,
-        counted in `step`; `CHANGE_ADD`: they are added to the weights.
+        counted in `step`; `CHANGE_ADD`: they are added to the weights, brought up to date first.
     reply : writeable bytes
         The weights read go to byte `reply_at` and after, float32 or float16.
     """

@@ -110,6 +110,8 @@ void table_serve(const Buffer& table, const Buffer& step, int64_t dim, const Rul
             update_rows(full, pushed, message.values(scratch), dim, done);
             count_step(steps);
         } else if (change == change_add) {
+            // Up to date first: earlier steps shrink nothing of what is added now.
+            for (const int64_t row : pushed) full.catch_up(row, done);
             add_rows({full.row(0), full.rows(), full.stride()}, pushed, message.values(scratch), dim);
         }
         scratch.weights.resize(n_weights);

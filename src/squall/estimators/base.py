@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Self
 
+import msgspec
 import numpy as np
 from sklearn.base import BaseEstimator
 
@@ -21,6 +22,7 @@ from squall.estimators.transformers import BaseTransformer
 from squall.optim import CODES
 from squall.optim.schedules import SCHEDULES
 from squall.records import Bill, Float32, OptimizerSpec
+from squall.worker.strategies import ParameterServer
 
 
 class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
@@ -116,13 +118,17 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
                 fix="give fit some: fit(train, validation=test)",
             )
         n_workers = run.resolve_workers(data.n_rows)
-        plan = Preparation(self._recipe(), data, held_out, before, n_workers, self._seed(run))
+        strategy = ParameterServer() if self.strategy is None else self.strategy
+        _check_room_for_all(strategy, run, n_workers)
+        plan = Preparation(
+            self._recipe(), data, held_out, before, n_workers, self._seed(run), together=strategy.synchronous
+        )
         spec = JobSpec(
             run=run,
             n_workers=n_workers,
             epochs=int(self.epochs),
             seed=self._seed(run),
-            strategy={"type": "parameter_server", "consistency": "asp"},
+            strategy=msgspec.to_builtins(strategy),
             prepare=plan.prepare,
             evaluate=None if held_out is None else plan.evaluate,
             target_loss=None if self.target_loss is None else float(self.target_loss),
@@ -198,12 +204,17 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
             problems.add(f"fit_intercept={self.fit_intercept!r} must be True or False")
         if self.random_state is not None and (not is_integer(self.random_state) or self.random_state < 0):
             problems.add(f"random_state={self.random_state!r} must be None or an integer of at least 0")
+        if self.strategy is not None and not isinstance(self.strategy, ParameterServer):
+            problems.add(
+                f"strategy={self.strategy!r} must be None or a strategy such as squall.ParameterServer()"
+            )
         if self.target_loss is not None:
             problems.number("target_loss", self.target_loss, above=0.0)
         if self.early_stopping is not None:
             problems.integer("early_stopping", self.early_stopping, 1)
         problems.raise_if_any()
 
+    strategy: ParameterServer | None
     target_loss: float | None
     early_stopping: int | None
 
@@ -272,6 +283,18 @@ def _is_other(value: Any, users: Collection[str], known: Collection[str]) -> boo
 def _no_effect(name: str, value: Any, what: str, chosen: str, users: Collection[str]) -> str:
     fitting = " or ".join(f'{what}="{user}"' for user in users)
     return f"{name}={value!r} has no effect with {what}={chosen!r}; leave it None, or choose {fitting}"
+
+
+def _check_room_for_all(strategy: ParameterServer, run: Run, n_workers: int) -> None:
+    """Workers that wait for all others must all be running, or they wait for ever."""
+    room = run.resolve_backend().concurrency
+    if strategy.waits_for_all and room is not None and room < n_workers:
+        raise SettingError(
+            f"with consistency={strategy.consistency!r} all {n_workers} workers run at the same time, and "
+            f"the backend runs {room}",
+            where="fit",
+            fix=f"use Run(workers={room}), a larger concurrency, or another consistency",
+        )
 
 
 def _checked_run(run: Run | None) -> Run:

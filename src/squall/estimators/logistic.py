@@ -15,6 +15,7 @@ from squall.estimators.columns import aligned, as_dataset
 from squall.models.logistic import LogisticModel
 from squall.preprocessing.layout import FeatureLayout
 from squall.records import Float32, Float64
+from squall.worker.strategies import ParameterServer
 
 
 class LogisticRegression(ClassifierMixin, BaseModel):  # type: ignore[misc]
@@ -61,6 +62,9 @@ class LogisticRegression(ClassifierMixin, BaseModel):  # type: ignore[misc]
         best one; needs ``validation`` in ``fit``.
     random_state : int, optional
         Seed of the shuffles; default: the run's.
+    strategy : ParameterServer, optional
+        How several workers train one model: whom they wait for, and what they send.  Default:
+        ``squall.ParameterServer()``, where nobody waits.
 
     Attributes
     ----------
@@ -100,6 +104,7 @@ class LogisticRegression(ClassifierMixin, BaseModel):  # type: ignore[misc]
         beta_2: float | None = None,
         clip_value: float | None = None,
         clip_norm: float | None = None,
+        strategy: ParameterServer | None = None,
     ) -> None:
         self.epochs = epochs
         self.batch_size = batch_size
@@ -119,6 +124,7 @@ class LogisticRegression(ClassifierMixin, BaseModel):  # type: ignore[misc]
         self.beta_2 = beta_2
         self.clip_value = clip_value
         self.clip_norm = clip_norm
+        self.strategy = strategy
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

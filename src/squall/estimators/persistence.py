@@ -31,6 +31,7 @@ from squall.estimators.transformers import BaseTransformer, FeatureHasher, MinMa
 from squall.paths import user_path
 from squall.preprocessing.transforms import transform_from_dict
 from squall.records import Bill, ColumnSpec, HistoryRecord
+from squall.worker.strategies import ParameterServer, strategy_from_dict
 
 FORMAT_VERSION = 2
 _MODELS = {cls.__name__: cls for cls in (LogisticRegression,)}
@@ -172,6 +173,8 @@ def _plain(setting: str, value: Any) -> Any:
     """The setting as JSON can hold it: NumPy's numbers, and fractions, as the numbers that fit used."""
     if isinstance(value, (tuple, list)):
         return [_plain(setting, item) for item in value]
+    if isinstance(value, ParameterServer):
+        return msgspec.to_builtins(value)
     if value is None or isinstance(value, str):
         return None if value is None else str(value)
     if isinstance(value, (bool, np.bool_)):
@@ -272,6 +275,9 @@ def _rebuilt(step: _Step, tensors: dict[str, Any]) -> Any:
         transformer.transform_ = transform_from_dict(step.transform)
         transformer.columns_in_ = step.columns
         return transformer
+    strategy = step.params.get("strategy")
+    if strategy is not None:
+        step.params["strategy"] = strategy_from_dict(strategy)
     model = _MODELS[step.kind](**step.params)
     model.columns_in_ = step.columns
     model.coef_, model.intercept_ = tensors["coef"], tensors["intercept"]

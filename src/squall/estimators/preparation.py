@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from squall.data.dataset import Dataset
-from squall.data.iterator import n_minibatches
+from squall.data.iterator import block_rows, epoch_minibatches, n_minibatches, shares
 from squall.data.objects import ObjectStore
 from squall.data.partitions import read_training
 from squall.data.training import manifest_key, write_training
@@ -58,9 +58,12 @@ class Preparation:
         before: Sequence[BaseTransformer],
         n_workers: int,
         seed: int,
+        *,
+        together: bool = False,
     ) -> None:
         self._recipe, self._data, self._held_out = recipe, data, held_out
         self._before, self._n_workers, self._seed = before, n_workers, seed
+        self._together = together  # one step of the model takes a minibatch of every worker
         self.columns: list[ColumnSpec] = []
         self.classes = _two_classes(data)
 
@@ -95,15 +98,14 @@ class Preparation:
 
     def _optimizer(self, manifest: TrainingManifest, sample: Block) -> OptimizerSpec:
         recipe, spec, rate = self._recipe, self._recipe.optimizer, self._recipe.learning_rate
-        batch_size = self._batch_size(manifest.rows)
+        batch_size = self._batch_size(manifest.rows) * (self._n_workers if self._together else 1)
         # The paper's beta of 1 is for gradients of single rows; ours are means of a minibatch.
         spec = msgspec.structs.replace(spec, beta=spec.beta / batch_size)
         if rate is None:
             rate = choose_learning_rate(
                 self._model, sample, spec, batch_size=batch_size, epochs=recipe.epochs, seed=self._seed
             )
-        # Row blocks are whole numbers of minibatches, but for the last of a partition.
-        a_epoch = sum(n_minibatches(p.rows, batch_size) for p in manifest.partitions)
+        a_epoch = self._steps_an_epoch(manifest)
         return msgspec.structs.replace(
             spec,
             learning_rate=rate,
@@ -111,6 +113,15 @@ class Preparation:
             decay=recipe.decay / a_epoch,
             warmup=round(recipe.warmup * a_epoch),
         )
+
+    def _steps_an_epoch(self, manifest: TrainingManifest) -> int:
+        batch_size, n_workers = self._batch_size(manifest.rows), self._n_workers
+        if not self._together:
+            # Row blocks are whole numbers of minibatches, but for the last of a partition.
+            return sum(n_minibatches(p.rows, batch_size) for p in manifest.partitions)
+        height = block_rows(manifest, n_workers, batch_size)
+        visits = (shares(manifest, height, self._seed, 0, n_workers, slot) for slot in range(n_workers))
+        return max(epoch_minibatches(share, batch_size) for share in visits)
 
     def _batch_size(self, n_rows: int) -> int:
         """As asked, but no more than a worker has: a step is divided by it."""

@@ -10,6 +10,7 @@ import msgspec
 
 from squall.errors import StaleAttemptError, StoreError
 from squall.records import Int64, Registration, Report
+from squall.store.clocks import FINISHED, Clocks
 from squall.store.layout import Cells
 
 MAX_REPORTS = 100_000
@@ -34,6 +35,7 @@ class _Slot:
 class _Job:
     cells: Cells
     slots: list[_Slot]
+    clocks: Clocks
     reports: deque[Report] = field(default_factory=deque)
     first: int = 0  # number of the oldest report kept
     waiters: list[Callable[[], None]] = field(default_factory=list)
@@ -59,6 +61,8 @@ class KeptControl(msgspec.Struct, frozen=True):
     slots: list[KeptSlot]
     reports: list[Report]
     first: int
+    clocks: list[int]
+    barriers: list[int]
 
 
 class ControlCore:
@@ -86,6 +90,10 @@ class ControlCore:
         """The words that the job's processes share."""
         return self._job(job).cells
 
+    def clocks(self, job: str) -> Clocks:
+        """How far the job's slots are."""
+        return self._job(job).clocks
+
     def open_job(self, job: str, cells: Cells) -> None:
         """Make a job known, whose shared words are ``cells``.
 
@@ -97,7 +105,7 @@ class ControlCore:
         check_job_name(job)
         if job in self._jobs:
             raise StoreError("a job of this name is open", where=f"job {job!r}", fix="close it first")
-        self._jobs[job] = _Job(cells, [_Slot() for _ in range(cells.n_slots)])
+        self._jobs[job] = _Job(cells, [_Slot() for _ in range(cells.n_slots)], Clocks(cells.n_slots))
 
     def close_job(self, job: str) -> None:
         """Forget a job, tell its workers to stop, wake who waits; no error if it is not open."""
@@ -136,6 +144,14 @@ class ControlCore:
     def advance(self, job: str, slot: int, attempt: int, minibatches: int) -> None:
         """Count; see :meth:`squall.protocols.Control.advance`."""
         advance(self._job(job).cells, job, slot, attempt, minibatches)
+
+    def arrive(self, job: str, slot: int, attempt: int, number: int) -> None:
+        """A slot has come to a barrier; see :meth:`squall.protocols.Control.barrier`."""
+        self._slot(job, slot)
+        self._check_attempt(job, slot, attempt)
+        if not 0 <= number <= FINISHED:
+            raise StoreError(f"{number} cannot number a barrier", where=f"job {job!r}, slot {slot}")
+        self._jobs[job].clocks.arrive(slot, number)
 
     def save_state(self, job: str, slot: int, attempt: int, state: bytes) -> None:
         """Keep strategy state for the slot's next attempt."""
@@ -195,7 +211,7 @@ class ControlCore:
         """What a snapshot holds of a job, beside its cells."""
         entry = self._job(job)
         slots = [KeptSlot(s.pid, s.client, s.state, s.reported) for s in entry.slots]
-        return KeptControl(slots, list(entry.reports), entry.first)
+        return KeptControl(slots, list(entry.reports), entry.first, *entry.clocks.kept())
 
     def restore(self, job: str, kept: KeptControl) -> None:
         """Set an open job to what a snapshot holds of it."""
@@ -203,6 +219,7 @@ class ControlCore:
         entry.slots[:] = [_Slot(s.pid, s.client, s.state, s.reported) for s in kept.slots]
         entry.reports.extend(kept.reports)
         entry.first = kept.first
+        entry.clocks.restore(kept.clocks, kept.barriers)
 
     def watch(self, job: str, waiter: Callable[[], None]) -> Callable[[], None]:
         """Call ``waiter`` once, at the next report or at the end of the job; returns the undo."""

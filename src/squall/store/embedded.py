@@ -5,11 +5,12 @@ from __future__ import annotations
 import mmap
 import os
 
-from squall.records import Float32, Int64, SharedTable, Stamp, TableSpec
+from squall.records import Float32, Int64, Meeting, SharedTable, Stamp, Sync, TableSpec, Update
 from squall.store import wire
 from squall.store.connection import Connection, Patience, UnixConnection
 from squall.store.control import advance, progress_cell
 from squall.store.layout import Cells, TableMemory
+from squall.store.meetings import meet
 from squall.store.requests import RemoteControl, RemoteStore
 from squall.store.table import ParameterTable
 
@@ -161,6 +162,12 @@ class EmbeddedTables:
     ) -> Float32:
         """See :meth:`squall.protocols.Tables.exchange`."""
         return self._table(name).exchange(push, pull, stamp)
+
+    def meet(
+        self, name: str, update: Update | None, pull: Int64, stamp: Stamp, sync: Sync, timeout: float
+    ) -> Meeting:
+        """See :meth:`squall.protocols.Tables.meet`; the owner is the server, which is asked."""
+        return meet(self._connection, name, update, pull, stamp, sync, timeout)[0]
 
     def add(self, name: str, rows: Int64, deltas: Float32, stamp: Stamp, *, half: bool = False) -> bool:
         """See :meth:`squall.protocols.Tables.add`."""

@@ -79,7 +79,7 @@ class LiveTables:
         count = min(spec.rows - first, max(1, PIECE_BYTES // (4 * spec.dim)))
         if 4 * spec.dim > wire.MAX_PAYLOAD:
             raise _too_large(table, count, 4)
-        weights = table.pull(np.arange(first, first + count, dtype=np.int64))
+        weights = table.read(first, count)
         reply = self._room(weights.nbytes)
         target = np.frombuffer(reply, np.float32, weights.size, wire.REPLY_BYTES)
         np.copyto(target, weights.reshape(-1))

@@ -112,6 +112,15 @@ class RemoteControl:
         request = wire.Register(job, slot, attempt, pid, self._client)
         return self._connection.request(request, wire.Registered).registration
 
+    def barrier(self, job: str, slot: int, attempt: int, number: int, timeout: float) -> bool:
+        """See :meth:`squall.protocols.Control.barrier`."""
+        request = wire.Barrier(job, slot, attempt, number, timeout)
+        return self._connection.request(request, wire.Done, timeout).changed
+
+    def finish(self, job: str, slot: int, attempt: int) -> None:
+        """See :meth:`squall.protocols.Control.finish`."""
+        self._connection.request(wire.Finish(job, slot, attempt), wire.Done)
+
     def save_state(self, job: str, slot: int, attempt: int, state: bytes) -> None:
         """See :meth:`squall.protocols.Control.save_state`."""
         self._connection.request(wire.SaveState(job, slot, attempt, state), wire.Done)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -14,10 +15,12 @@ from squall.errors import StoreError
 from squall.records import Float32, InitialValues, TableSpec
 from squall.store import wire
 from squall.store.blobs import BlobCore
+from squall.store.clocks import FINISHED, Clocks
 from squall.store.control import ControlCore, check_job_name, check_n_slots, no_such_job
 from squall.store.initial import check_initial, initial_values
 from squall.store.layout import NEVER, Cells, TableMemory
 from squall.store.live import LiveTables
+from squall.store.meetings import Meetings
 from squall.store.memory import Segment, check_room, no_room
 from squall.store.placement import Placement
 from squall.store.snapshots import KeptJob, KeptTable, Snapshots
@@ -28,6 +31,8 @@ MAX_WAIT_S = 10.0
 """Longest that one request may wait; a client asks again, so that a lost one is soon forgotten."""
 
 _PIECE_VALUES = 1 << 18  # initial values made at a time: some 10 ms, others are served in between
+_Result = TypeVar("_Result")
+
 _MAX_NAME = 400  # characters of a table's name
 _LARGE = 1 << 20  # bytes from which on a value is checked against the memory left
 
@@ -52,10 +57,11 @@ class _Job:
     n_slots: int
     cells: Segment
     tables: dict[str, _Table] = field(default_factory=dict)
+    waiting: list[asyncio.Event] = field(default_factory=list)  # slots that wait for others
 
 
 _DONE = Answer(wire.Done())
-_SLOW = (wire.TakeSnapshot, wire.CreateTable, wire.WaitBlob, wire.GetReports)
+_SLOW = (wire.TakeSnapshot, wire.CreateTable, wire.WaitBlob, wire.GetReports, wire.Barrier)
 
 
 class StoreService:
@@ -83,6 +89,9 @@ class StoreService:
         self._blobs = BlobCore()
         self._jobs: dict[str, _Job] = {}
         self._live = LiveTables(self._load)
+        self._meetings = Meetings(
+            lambda name: (*self._load(name), self._control.clocks(_job_of(name))), self._wake
+        )
         # One table is made at a time, so that two do not count on the same free memory.
         self._making = asyncio.Lock()
 
@@ -142,6 +151,10 @@ class StoreService:
         if isinstance(request, _SLOW):
             return None
         try:
+            if isinstance(request, wire.Meet):
+                self._meetings.offer(request)
+                met = self._meetings.met(request)
+                return None if met is None else Answer(met)
             return self._answer(request)
         except StoreError as error:
             return Answer(wire.failure(error))
@@ -158,6 +171,10 @@ class StoreService:
                     return await self._wait_blob(request)
                 case wire.GetReports():
                     return await self._get_reports(request)
+                case wire.Meet():
+                    return await self._meet(request)
+                case wire.Barrier():
+                    return await self._barrier(request)
                 case _:
                     return self._answer(request)
         except StoreError as error:
@@ -186,7 +203,11 @@ class StoreService:
                 job = self._job(request.job)
                 return Answer(wire.JobMemory(job.n_slots, job.cells.size), job.cells)
             case wire.Register(job, slot, attempt, pid, client):
-                return Answer(wire.Registered(self._control.register(job, slot, attempt, pid, client)))
+                registration = self._control.register(job, slot, attempt, pid, client)
+                self._control.clocks(job).join(slot, time.monotonic())
+                return Answer(wire.Registered(registration))
+            case wire.Finish():
+                self._arrive(request.job, request.slot, request.attempt, FINISHED)
             case wire.Advance(job, slot, attempt, minibatches):
                 self._control.advance(job, slot, attempt, minibatches)
             case wire.GetProgress():
@@ -228,6 +249,8 @@ class StoreService:
         self._blobs.drop_job(job)
         closed = self._jobs.pop(job, None)
         if closed is not None:
+            for event in closed.waiting:
+                event.set()
             for table in closed.tables.values():
                 self._retire(table, closed.n_slots)
             closed.cells.close()
@@ -287,6 +310,7 @@ class StoreService:
     def _retire(self, table: _Table, n_slots: int) -> None:
         """Tell who has mapped a table that it is gone, and let its memory go."""
         self._live.forget(table.spec.name)
+        self._meetings.forget(table.spec.name)
         _head(table.memory, n_slots).gone[0] = 1
         table.memory.close()
 
@@ -338,6 +362,44 @@ class StoreService:
                 await _wait(event, request.timeout)
             reports = self._control.reports(request.job, request.after)
         return Answer(wire.Reports(reports))
+
+    async def _meet(self, request: wire.Meet) -> Answer:
+        """The update has been taken; the rows come when other slots are far enough."""
+        start = time.monotonic()
+        reply = await self._when(
+            _job_of(request.name),
+            lambda: self._meetings.met(request, time.monotonic() - start),
+            request.timeout,
+        )
+        return Answer(reply or self._meetings.not_met(request, time.monotonic() - start))
+
+    async def _barrier(self, request: wire.Barrier) -> Answer:
+        clocks = self._arrive(request.job, request.slot, request.attempt, request.number)
+        passed = await self._when(request.job, lambda: clocks.passed(request.number), request.timeout)
+        return Answer(wire.Done(bool(passed)))
+
+    def _arrive(self, job: str, slot: int, attempt: int, number: int) -> Clocks:
+        self._control.arrive(job, slot, attempt, number)
+        self._meetings.end_rounds(job)
+        self._wake(job)
+        return self._control.clocks(job)
+
+    async def _when(self, job: str, attempt: Callable[[], _Result | None], timeout: float) -> _Result | None:
+        """What ``attempt`` gives, tried again whenever a slot of the job has moved on."""
+        deadline = time.monotonic() + min(MAX_WAIT_S, timeout)
+        while not (result := attempt()) and (rest := deadline - time.monotonic()) > 0:
+            event, waiting = asyncio.Event(), self._job(job).waiting
+            waiting.append(event)
+            try:
+                await _wait(event, rest)
+            finally:
+                waiting.remove(event)
+        return result
+
+    def _wake(self, job: str) -> None:
+        known = self._jobs.get(job)
+        for event in known.waiting if known is not None else ():
+            event.set()
 
     def _check_room(self, size: int, what: str) -> None:
         check_room(size, what)

@@ -16,9 +16,10 @@ from typing import Self, TypeVar
 import numpy as np
 
 from squall.errors import StoreError
-from squall.records import Float32, Int64, Registration, Stamp, TableSpec
+from squall.records import Float32, Int64, Meeting, Registration, Stamp, Sync, TableSpec, Update
 from squall.store import wire
 from squall.store.connection import Connection
+from squall.store.meetings import ENCODINGS, meet
 from squall.store.placement import Placement, split
 from squall.store.requests import RemoteBlobs
 from squall.store.tcp import StopFlags, TcpConnection, TcpControl
@@ -135,6 +136,40 @@ class ShardedTables:
     def add(self, name: str, rows: Int64, deltas: Float32, stamp: Stamp, *, half: bool = False) -> bool:
         """See :meth:`squall.protocols.Tables.add`."""
         return self._call(name, wire.ADD, wire.HALF_VALUES * half, stamp, (rows, deltas), None)[1]
+
+    def meet(
+        self, name: str, update: Update | None, pull: Int64, stamp: Stamp, sync: Sync, timeout: float
+    ) -> Meeting:
+        """See :meth:`squall.protocols.Tables.meet`: one shard after the other."""
+        spec = self._specs.get(name) or self.describe(name)
+        n_shards = len(self._shards)
+        if spec.optimizer.clip_norm is not None:
+            raise StoreError(
+                "clip_norm needs the whole of a gradient that is put together in the store",
+                where=f"table {name!r}",
+                fix='use one shard, clip_value, or consistency="asp"',
+            )
+        _check(spec, pull)
+        updates: list[Update | None] = [None] * n_shards
+        if update is not None:
+            _check(spec, update.rows)
+            _check_values(spec, update)
+            updates = [
+                Update(local, update.values[at], update.scale)
+                for at, local in split(spec, update.rows, n_shards)
+            ]
+        weights = np.empty((len(pull), spec.dim), dtype=np.float32)
+        held, ready, stop = 0.0, True, False
+        parts = zip(self._shards, updates, split(spec, pull, n_shards), strict=True)
+        for shard, part, (at, local) in parts:
+            met, stopping = meet(shard, name, part, local, stamp, sync, timeout)
+            held, stop = held + met.held_s, stop or stopping
+            if met.weights is None:
+                ready = False
+            else:
+                weights[at] = met.weights
+        self._flags.note(name, stop)
+        return Meeting(weights if ready else None, held)
 
     def _call(
         self,
@@ -285,6 +320,19 @@ class ShardedControl(TcpControl):
         """See :meth:`squall.protocols.Control.advance`."""
         _of_all(self._parts, lambda part, _: TcpControl.advance(part, job, slot, attempt, minibatches))
 
+    def barrier(self, job: str, slot: int, attempt: int, number: int, timeout: float) -> bool:
+        """See :meth:`squall.protocols.Control.barrier`."""
+        return all(
+            _of_all(
+                self._parts,
+                lambda part, _: TcpControl.barrier(part, job, slot, attempt, number, timeout),
+            )
+        )
+
+    def finish(self, job: str, slot: int, attempt: int) -> None:
+        """See :meth:`squall.protocols.Control.finish`."""
+        _of_all(self._parts, lambda part, _: TcpControl.finish(part, job, slot, attempt))
+
     def request_stop(self, job: str) -> None:
         """See :meth:`squall.protocols.Control.request_stop`."""
         _of_all(self._parts, lambda part, _: TcpControl.request_stop(part, job))
@@ -306,6 +354,17 @@ def _check(spec: TableSpec, rows: Int64) -> None:
             f"rows from {rows.min()} to {rows.max()} were given",
             where=f"table {spec.name!r}",
             fix=f"give rows from 0 to {spec.rows - 1}",
+        )
+
+
+def _check_values(spec: TableSpec, update: Update) -> None:
+    """Refuse values that no shard would take, before the first one has."""
+    values, shape = update.values, (len(update.rows), spec.dim)
+    if values.dtype.name not in ENCODINGS or values.shape != shape:
+        raise StoreError(
+            f"values: {values.dtype} of shape {values.shape}",
+            where=f"table {spec.name!r}",
+            fix=f"give {', '.join(ENCODINGS)} of shape {shape}",
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 import numpy as np
@@ -21,6 +21,7 @@ MAX_ROWS, MAX_DIM = 1 << 40, 1 << 24
 
 _FORMATS = wire.NARROW_ROWS | wire.HALF_VALUES | wire.HALF_REPLY
 _MAX_NUMBER = 1 << 62  # of an attempt, a sequence or minibatches: far below what a word holds
+_READ_ROWS = 1 << 18
 _BAD_ARGUMENT = (TypeError, ValueError, IndexError)
 
 
@@ -111,6 +112,11 @@ class ParameterTable:
         """The memory itself, for updates in place."""
         return SharedTable(self._spec, self._array, self._step)
 
+    @property
+    def step(self) -> int:
+        """Steps of the optimiser so far."""
+        return int(self._step[0])
+
     def pull(self, rows: Int64 | None = None) -> Float32:
         """Weights after all steps so far.
 
@@ -130,7 +136,7 @@ class ParameterTable:
             If a row is outside the table, or ``rows`` is not an int64 vector.
         """
         if rows is None:
-            return self._pull_all()
+            return self.read(0, self._spec.rows)
         try:
             if self._lazy:
                 step = int(self._step[0])
@@ -142,6 +148,44 @@ class ParameterTable:
         except _BAD_ARGUMENT as error:
             self._refuse(error)
         return result
+
+    def read(self, first: int, count: int) -> Float32:
+        """As `pull` of consecutive rows, without a trace in the table.
+
+        Bringing a row up to date in one or in two steps may differ in the last bit, so who only
+        looks on, at any time, must leave the rows as they are.
+        """
+        weights = np.empty((count, self._dim), dtype=np.float32)
+        step = self.step
+        for start in range(0, count, _READ_ROWS):  # so that copies stay small
+            part = self._array[first + start : first + min(start + _READ_ROWS, count)]
+            if self._lazy:
+                part = part.copy()
+                regularized = min(max(self._n_regularized - first - start, 0), len(part))
+                _kernels.table_catch_up(part, self._rule, step, regularized, self._dim)
+            weights[start : start + len(part)] = part[:, : self._dim]
+        return weights
+
+    def accepts(self, rows: Int64, gradient: Float32, stamp: Stamp) -> bool:
+        """Whether `push` would apply this, which is only looked at; raises as it would."""
+        self._check_width(gradient)
+        self._check_attempt(stamp)
+        if stamp.sequence <= self._sequences[stamp.slot]:
+            self._count(stamp)
+            return False
+        if rows.dtype != np.int64 or rows.shape != gradient.shape[:1] or gradient.dtype != np.float32:
+            self._refuse(ValueError(f"{rows.dtype} rows of shape {rows.shape} do not go with these values"))
+        if len(rows) and rows.view(np.uint64).max() >= self._spec.rows:  # negative numbers are huge there
+            self._refuse(IndexError("a row is outside the table"))
+        return True
+
+    def push_together(self, rows: Int64, gradient: Float32, stamps: Sequence[Stamp]) -> None:
+        """Apply, as one step, what several slots' updates come to; `accepts` has passed each."""
+        for stamp in stamps:
+            self._sequences[stamp.slot] = stamp.sequence
+        self._update(rows, gradient)
+        for stamp in stamps:
+            self._count(stamp)
 
     def push(self, rows: Int64, gradient: Float32, stamp: Stamp) -> bool:
         """Apply one minibatch's gradient by the optimiser, and count the step.
@@ -167,14 +211,8 @@ class ParameterTable:
         StoreError
             If the arguments do not fit the table; nothing has changed.
         """
-
-        def update() -> None:
-            step = int(self._step[0])
-            _kernels.table_update(self._array, rows, gradient, self._rule, step, self._n_regularized)
-            _kernels.step_advance(self._step)
-
         self._check_width(gradient)
-        return self._once(stamp, update)
+        return self._once(stamp, lambda: self._update(rows, gradient))
 
     def add(self, rows: Int64, deltas: Float32, stamp: Stamp) -> bool:
         """Add to the weights of distinct rows, past the optimiser; otherwise as `push`.
@@ -182,8 +220,14 @@ class ParameterTable:
         FTRL refuses it: its weights follow from its state, and the next push would undo the sum.
         """
         self._check_addable()
+
+        def update() -> None:
+            if self._lazy:  # bring them up to date first: earlier steps shrink nothing of this
+                _kernels.table_pull(self._array, rows, self._dim, self._rule, self.step, self._n_regularized)
+            _kernels.table_add(self._array, rows, deltas)
+
         self._check_width(deltas)
-        return self._once(stamp, lambda: _kernels.table_add(self._array, rows, deltas))
+        return self._once(stamp, update)
 
     def exchange(self, push: tuple[Int64, Float32] | None, pull: Int64, stamp: Stamp) -> Float32:
         """`push` (unless it is None or a repeat), then `pull`; raises as these."""
@@ -251,12 +295,9 @@ class ParameterTable:
             wire.REPLY_BYTES,
         )
 
-    def _pull_all(self) -> Float32:
-        if self._lazy:
-            _kernels.table_catch_up(
-                self._array, self._rule, int(self._step[0]), self._n_regularized, self._dim
-            )
-        return self._array[:, : self._dim].copy()
+    def _update(self, rows: Int64, gradient: Float32) -> None:
+        _kernels.table_update(self._array, rows, gradient, self._rule, self.step, self._n_regularized)
+        _kernels.step_advance(self._step)
 
     def _once(self, stamp: Stamp, apply: Callable[[], None]) -> bool:
         """Apply an update unless its stamp says that it has been, or may not be."""
@@ -279,6 +320,14 @@ class ParameterTable:
     def _count(self, stamp: Stamp) -> None:
         if stamp.minibatches > self._progress[stamp.slot]:
             self._progress[stamp.slot] = stamp.minibatches
+
+    def is_newest(self, stamp: Stamp) -> bool:
+        """Whether the stamp is of its slot's newest attempt."""
+        return bool(stamp.attempt >= self._attempts[stamp.slot])
+
+    def check_attempt(self, stamp: Stamp) -> None:
+        """Raise `StaleAttemptError` if the slot has a newer attempt, `StoreError` if there is no slot."""
+        self._check_attempt(stamp)
 
     def _check_attempt(self, stamp: Stamp) -> None:
         slot, attempts = stamp.slot, self._attempts

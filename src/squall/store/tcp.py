@@ -20,11 +20,12 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from squall.errors import LostUpdatesError, StoreError
-from squall.records import Float32, Int64, Stamp, TableSpec
+from squall.records import Float32, Int64, Meeting, Stamp, Sync, TableSpec, Update
 from squall.store import wire
 from squall.store.auth import check_server, prove
 from squall.store.connection import Connection, Patience
 from squall.store.control import no_such_job
+from squall.store.meetings import meet
 from squall.store.requests import RemoteControl, RemoteStore
 
 if TYPE_CHECKING:
@@ -444,6 +445,14 @@ class TcpTables:
         else:
             frame = self._frame.pack(wire.EXCHANGE, flags, name, stamp, push[0], pull, push[1])
         return self._weights(name, frame, len(pull))
+
+    def meet(
+        self, name: str, update: Update | None, pull: Int64, stamp: Stamp, sync: Sync, timeout: float
+    ) -> Meeting:
+        """See :meth:`squall.protocols.Tables.meet`."""
+        meeting, stop = meet(self._connection, name, update, pull, stamp, sync, timeout)
+        self._flags.note(name, stop)
+        return meeting
 
     def add(self, name: str, rows: Int64, deltas: Float32, stamp: Stamp, *, half: bool = False) -> bool:
         """See :meth:`squall.protocols.Tables.add`."""

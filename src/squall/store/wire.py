@@ -23,10 +23,10 @@ import numpy as np
 
 from squall import _kernels
 from squall.errors import StaleAttemptError, StoreError, StoreFullError
-from squall.records import Float32, Int64, Registration, Report, Stamp, TableSpec
+from squall.records import Float32, Int64, Registration, Report, Stamp, Sync, TableSpec
 from squall.store.stat import ShardStat
 
-VERSION = 3
+VERSION = 4
 """Version of this protocol; both ends must have the same."""
 
 MAX_FRAME = 64 << 20
@@ -95,6 +95,26 @@ class AttachTable(_Message, frozen=True):
     """Ask for a table's memory; replied to by :class:`SharedMemory`."""
 
     name: str
+
+
+class Meet(_Message, frozen=True):
+    """`Tables.meet`; replied to by :class:`Met`, after at most ``timeout`` seconds.
+
+    ``rows`` are the ``n_pushed`` rows of ``values`` (None: there is no update), then those to
+    pull, encoded as :mod:`squall.store.meetings` says.
+    """
+
+    name: str
+    stamp: Stamp
+    sync: Sync
+    timeout: float
+    n_pushed: int | None
+    narrow: bool
+    rows: memoryview
+    encoding: str
+    scale: float
+    dim: int
+    values: memoryview
 
 
 class PutBlob(_Message, frozen=True):
@@ -188,6 +208,24 @@ class Advance(_Message, frozen=True):
     minibatches: int
 
 
+class Barrier(_Message, frozen=True):
+    """`Control.barrier`; replied to by :class:`Done`, ``changed`` if it has been passed."""
+
+    job: str
+    slot: int
+    attempt: int
+    number: int
+    timeout: float
+
+
+class Finish(_Message, frozen=True):
+    """`Control.finish`."""
+
+    job: str
+    slot: int
+    attempt: int
+
+
 class GetProgress(_Message, frozen=True):
     """`Control.progress`; replied to by :class:`Progress`."""
 
@@ -218,9 +256,9 @@ class TakeSnapshot(_Message, frozen=True):
 
 
 Greeting = Hello | Proof
-TableRequest = CreateTable | DropTable | DescribeTable | AttachTable
+TableRequest = CreateTable | DropTable | DescribeTable | AttachTable | Meet
 BlobRequest = PutBlob | GetBlobs | WaitBlob | DeleteBlob
-SlotRequest = Register | SaveState | SendReport | Advance | GetProgress
+SlotRequest = Register | SaveState | SendReport | Advance | GetProgress | Barrier | Finish
 ControlRequest = OpenJob | CloseJob | AttachJob | SlotRequest | GetReports | RequestStop | AskStop
 Request = Greeting | Listen | GetStat | TakeSnapshot | TableRequest | BlobRequest | ControlRequest
 
@@ -303,6 +341,19 @@ class JobMemory(_Message, frozen=True):
     size: int
 
 
+class Met(_Message, frozen=True):
+    """Rows of a table, or with ``ready`` False that the time was over before they could be read.
+
+    ``held`` is for how many seconds the request waited for other slots.
+    """
+
+    ready: bool
+    stop: bool
+    held: float
+    dim: int
+    values: memoryview
+
+
 class Progress(_Message, frozen=True):
     """Minibatches that a slot has fully applied."""
 
@@ -349,7 +400,7 @@ class Status(_Message, frozen=True):
 
 
 GreetingReply = Welcome | Challenge | Listening
-TableReply = Description | SharedMemory
+TableReply = Description | SharedMemory | Met
 ControlReply = JobMemory | Registered | Reports | Progress | Stopping
 Reply = GreetingReply | Done | Status | Snapshot | TableReply | Values | ControlReply | Failed
 

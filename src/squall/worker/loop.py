@@ -54,17 +54,21 @@ class TimeGuard:
 
     def __init__(self, context: FunctionContext, setup_s: float) -> None:
         self._context = context
-        self._longest = 0.0
+        self._longest = self._waited = 0.0
         self._started = time.monotonic()
         self._lead = min(_LEAD_FLOOR_S + 1.5 * setup_s, context.remaining_s() / 3)
 
     def start_block(self) -> None:
         """A block begins."""
-        self._started = time.monotonic()
+        self._started, self._waited = time.monotonic(), 0.0
+
+    def waited(self, seconds: float) -> None:
+        """So much of this block was waiting for other workers: the next may be without."""
+        self._waited += seconds
 
     def end_block(self) -> None:
         """A block has ended."""
-        self._longest = max(self._longest, time.monotonic() - self._started)
+        self._longest = max(self._longest, time.monotonic() - self._started - self._waited)
 
     def expired(self) -> bool:
         """Whether another block might not fit."""
@@ -80,7 +84,7 @@ class TimeGuard:
 
 def train(
     task: WorkerTask,
-    context: FunctionContext,
+    guard: TimeGuard,
     registration: Registration,
     control: Control,
     blobs: Blobs,
@@ -95,7 +99,7 @@ def train(
     ----------
     task : WorkerTask
         What to do.
-    context : FunctionContext
+    guard : TimeGuard
         Time left.
     registration : Registration
         What the predecessor left.
@@ -120,35 +124,60 @@ def train(
     """
     if registration.state:
         strategy.load_state_dict(msgspec.msgpack.decode(registration.state))
-    guard = TimeGuard(context, reporter.setup_s)
     done = registration.minibatches
+    end: End | None = None
     for visit in stream:
         guard.start_block()
-        for first, count in _pieces(visit, done, task):
-            loss_sum, weight_sum, rows = reporter.timed(
-                "compute", strategy.step, visit.block, visit.order, task.batch_size, first, count
-            )
-            if not math.isfinite(loss_sum):
-                raise _divergence(visit.epoch, optimizer)
-            reporter.add(visit.epoch, rows, loss_sum, weight_sum)
-            done += count
-            _maybe_kill(task, done)
+        n_done = _train_block(task, guard, strategy, visit, done, reporter, optimizer)
         guard.end_block()
-        if visit.last_of_epoch:
-            strategy.finish_epoch(visit.epoch)
-        reporter.after_block(visit, stream, ending=guard.ending())
-        end = _reason_to_end(task, control, guard)
-        if end is not None:
-            state = msgspec.msgpack.encode(strategy.state_dict())
-            control.save_state(task.job, task.slot, task.attempt, state)
-            reporter.flush(epoch_done=False)
-            if end == "handover":
-                blobs.put(turn_key(task.job, task.slot, task.attempt + 1), b"go")
-            return Ended(end, reporter.sent)
-    return Ended("finished", reporter.sent)
+        done += n_done
+        whole = visit.first + n_done == visit.n_minibatches
+        if whole:
+            reporter.after_block(visit, stream, ending=guard.ending())
+        end = reason_to_end(task, control, guard)
+        if end is not None or not whole:
+            break
+    else:
+        end = "finished" if strategy.finish() else reason_to_end(task, control, guard)
+    end = end or "handover"  # it was broken off for a reason that is no more
+    if end != "finished":
+        state = msgspec.msgpack.encode(strategy.state_dict())
+        control.save_state(task.job, task.slot, task.attempt, state)
+        reporter.flush(epoch_done=False)
+    if end == "handover":
+        blobs.put(turn_key(task.job, task.slot, task.attempt + 1), b"go")
+    return Ended(end, reporter.sent)
 
 
-def _reason_to_end(task: WorkerTask, control: Control, guard: TimeGuard) -> End | None:
+def _train_block(
+    task: WorkerTask,
+    guard: TimeGuard,
+    strategy: Strategy,
+    visit: BlockVisit,
+    done: int,
+    reporter: Reporter,
+    optimizer: OptimizerSpec,
+) -> int:
+    """Train on a block's minibatches; how many were done before it was broken off, if it was."""
+    began = done
+    if not strategy.start_epoch(visit.epoch):
+        return 0
+    for first, count in _pieces(visit, done, task):
+        started = time.perf_counter()
+        steps = strategy.step(visit.block, visit.order, task.batch_size, first, count)
+        if not math.isfinite(steps.loss_sum):
+            raise _divergence(visit.epoch, optimizer)
+        reporter.add(visit.epoch, steps, time.perf_counter() - started)
+        guard.waited(steps.wait_s)
+        done += steps.minibatches
+        if steps.minibatches < count:
+            break
+        _maybe_kill(task, done)
+    return done - began
+
+
+def reason_to_end(task: WorkerTask, control: Control, guard: TimeGuard) -> End | None:
+    """Why this attempt has to end now, if it has to."""
     if control.stop_requested(task.job):
         return "stopped"
     return "handover" if guard.expired() else None

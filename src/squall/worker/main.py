@@ -16,7 +16,7 @@ from squall.models.logistic import LogisticModel
 from squall.protocols import FunctionContext
 from squall.records import WorkerTask, turn_key
 from squall.store import Store, connect
-from squall.worker.loop import Ended, train
+from squall.worker.loop import Ended, TimeGuard, reason_to_end, train
 from squall.worker.reach import check_reachable
 from squall.worker.reporter import Reporter
 from squall.worker.strategies import strategy_from_dict
@@ -60,13 +60,18 @@ def _work(task: WorkerTask, context: FunctionContext, started: float) -> Ended:
             if early is not None:
                 return early
         registration = store.control.register(task.job, task.slot, task.attempt, os.getpid())
-        progress = store.control.progress(task.job, task.slot)
         print(
             f"slot {task.slot} attempt {task.attempt}: starts at minibatch {registration.minibatches} "
             f"in process {os.getpid()}",
             flush=True,
         )
-        strategy = strategy_from_dict(task.strategy).bind(task, model, store.tables, progress)
+        reporter = Reporter(task, store.control, context, objects, started)
+        guard = TimeGuard(context, reporter.setup_s)
+
+        def interrupted() -> bool:
+            return reason_to_end(task, store.control, guard) is not None
+
+        strategy = strategy_from_dict(task.strategy).bind(task, model, store, interrupted)
         optimizer = store.tables.describe(task.table).optimizer
         with MinibatchStream(
             objects,
@@ -79,9 +84,8 @@ def _work(task: WorkerTask, context: FunctionContext, started: float) -> Ended:
             epochs=task.epochs,
             start_minibatch=registration.minibatches,
         ) as stream:
-            reporter = Reporter(task, store.control, context, objects, started)
             ended = train(
-                task, context, registration, store.control, store.blobs, strategy, stream, reporter, optimizer
+                task, guard, registration, store.control, store.blobs, strategy, stream, reporter, optimizer
             )
         done = int(store.control.progress(task.job, task.slot)[0])
         print(f"slot {task.slot} attempt {task.attempt}: {ended.end} after minibatch {done}")

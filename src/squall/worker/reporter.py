@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
 
 from squall.data.iterator import BlockVisit, MinibatchStream
 from squall.data.objects import ObjectStore
 from squall.protocols import Control, FunctionContext
-from squall.records import Phases, Report, WorkerTask
-
-P = ParamSpec("P")
-T = TypeVar("T")
+from squall.records import Phases, Report, Steps, WorkerTask
 
 INTERVAL_S = 0.2
 
@@ -71,21 +66,19 @@ class Reporter:
         self._cpu = time.process_time()
         self._fetched: tuple[float, float, int, int] = (0.0, 0.0, 0, 0)
 
-    def timed(self, phase: str, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """``call(...)``, its time added to a phase."""
-        started = time.perf_counter()
-        try:
-            return call(*args, **kwargs)
-        finally:
-            spent = time.perf_counter() - started
-            setattr(self._phases, phase, getattr(self._phases, phase) + spent)
-
-    def add(self, epoch: int, rows: int, loss_sum: float, weight_sum: float) -> None:
-        """Note rows trained and their progressive loss."""
+    def add(self, epoch: int, steps: Steps, seconds: float) -> None:
+        """Note rows trained, their progressive loss, and what the ``seconds`` were spent on."""
         self._epoch = epoch
-        self._rows += rows
-        self._loss_sum += loss_sum
-        self._weight_sum += weight_sum
+        self._rows += steps.rows
+        self._loss_sum += steps.loss_sum
+        self._weight_sum += steps.weight_sum
+        phases = self._phases
+        phases.pull += steps.pull_s
+        phases.push += steps.push_s
+        phases.wait += steps.wait_s
+        phases.compute += max(0.0, seconds - steps.pull_s - steps.push_s - steps.wait_s)
+        phases.bytes_in += steps.bytes_in
+        phases.bytes_out += steps.bytes_out
 
     @property
     def setup_s(self) -> float:

@@ -2,106 +2,177 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
-import numpy as np
 
-from squall.protocols import Model, SharedTables, Strategy, Tables
-from squall.records import Block, Int32, Int64, Stamp, WorkerTask
+from squall.config import Problems, is_integer, is_number
+from squall.protocols import Model, SharedTables, Strategy
+from squall.records import Sync, WorkerTask
+from squall.store import Store
+from squall.worker.compression import Compression, Compressor
+from squall.worker.updates import MetUpdates, SharedMemoryUpdates
+
+CONSISTENCIES = ("asp", "bsp", "ssp", "hsp")
+FILTERS = ("threshold", "significance", "top-k")
+COMPRESSIONS = ("float16", "int8")
+STALENESS = 3
+"""Minibatches that a worker may be ahead with ``"ssp"``, unless set."""
+
+_LEVELS = {"threshold": ("threshold", 1e-3), "significance": ("significance", 0.7), "top-k": ("keep", 0.1)}
 
 
-class ParameterServer(msgspec.Struct, frozen=True, tag="parameter_server"):
-    """Asynchronous minibatch descent through the parameter store's tables.
+class ParameterServer(msgspec.Struct, frozen=True, tag="parameter_server", repr_omit_defaults=True):
+    """Minibatch descent through the parameter store's tables.
 
-    Each minibatch's gradient is taken at the weights as they are when it starts and applied
-    at once by the table's optimiser, without waiting for other workers (asp).
+    Parameters
+    ----------
+    consistency : {"asp", "bsp", "ssp", "hsp"}, default "asp"
+        Whom a worker waits for.  ``"asp"``: nobody; every gradient is applied at once.  ``"bsp"``:
+        everybody, after each minibatch; gradients of one minibatch from every worker are averaged
+        and applied together, so that the bits of the result are always the same.  ``"ssp"``: for
+        workers more than `staleness` minibatches behind (Ho et al. 2013).  ``"hsp"``: for
+        everybody, but only at the end of an epoch (Wang, Niu & Li 2019).
+    staleness : int, optional
+        Of ``"ssp"``, and only with it; default 3.  0 is ``"bsp"``.
+    filter : {"threshold", "significance", "top-k"}, optional
+        Send only elements of the gradient that matter, and keep the rest until they do.
+        ``"threshold"``: those above `threshold` (Carreira et al. 2019); ``"significance"``: those
+        above `significance` / √t of their weight at the worker's t-th minibatch (Sánchez-Artigas &
+        Sarroca 2021); ``"top-k"``: the largest, a share `keep` of each gradient.
+    threshold : float, optional
+        Of ``"threshold"``, default 1e-3.
+    significance : float, optional
+        Of ``"significance"``, default 0.7.
+    keep : float, optional
+        Of ``"top-k"``, default 0.1.
+    compression : {"float16", "int8"}, optional
+        Send gradients rounded; what rounding cuts off is added to the next one.
+    staleness_weighting : bool, default False
+        Scale a gradient by k^(-1/3), with k the updates since its weights were read (Stellaris).
+        With ``"asp"`` and ``"ssp"``.
+
+    Raises
+    ------
+    SettingError
+        Naming everything that is wrong.
+
+    Examples
+    --------
+    >>> import squall
+    >>> squall.LogisticRegression(strategy=squall.ParameterServer("ssp", staleness=4)).strategy
+    ParameterServer(consistency='ssp', staleness=4)
     """
 
     consistency: str = "asp"
+    staleness: int | None = None
+    filter: str | None = None
+    threshold: float | None = None
+    significance: float | None = None
+    keep: float | None = None
+    compression: str | None = None
+    staleness_weighting: bool = False
 
-    def bind(self, task: WorkerTask, model: Model, tables: Tables, progress: Int64) -> Strategy:
-        """The strategy at work in one worker."""
-        if isinstance(tables, SharedTables):
-            return SharedMemoryUpdates(model, tables, task.table, progress)
-        done = int(progress[0])
-        return ExchangedUpdates(model, tables, task.table, done, task.slot, task.attempt)
+    def __post_init__(self) -> None:
+        problems = Problems("ParameterServer")
+        problems.choice("consistency", self.consistency, CONSISTENCIES)
+        self._check_staleness(problems)
+        if self.filter is not None:
+            problems.choice("filter", self.filter, FILTERS)
+        if self.compression is not None:
+            problems.choice("compression", self.compression, COMPRESSIONS)
+        for owner, (name, _) in _LEVELS.items():
+            self._check_level(problems, owner, name, getattr(self, name))
+        problems.raise_if_any()
+        for name in ("staleness", *(level for level, _ in _LEVELS.values())):
+            value = getattr(self, name)
+            if value is not None:  # NumPy's numbers are not plain data
+                plain = int(value) if name == "staleness" else float(value)
+                msgspec.structs.force_setattr(self, name, plain)
 
+    def _check_staleness(self, problems: Problems) -> None:
+        known = self.consistency in CONSISTENCIES
+        if self.staleness is not None:
+            problems.integer("staleness", self.staleness, 0)
+            if known and self.consistency != "ssp":
+                problems.add(
+                    f"staleness={self.staleness!r} has no effect with consistency={self.consistency!r}; "
+                    'leave it None, or choose consistency="ssp"'
+                )
+        if not isinstance(self.staleness_weighting, bool):
+            problems.add(f"staleness_weighting={self.staleness_weighting!r} must be True or False")
+        elif self.staleness_weighting and known and (self.synchronous or self.consistency == "hsp"):
+            problems.add('staleness_weighting=True needs consistency="asp", or "ssp" with staleness above 0')
 
-class SharedMemoryUpdates:
-    """Updates in place on mapped tables: the store is on this host."""
+    def _check_level(self, problems: Problems, owner: str, name: str, value: Any) -> None:
+        if value is None:
+            return
+        if not is_number(value) or value <= 0 or (name == "keep" and value > 1):
+            bound = "above 0 and at most 1" if name == "keep" else "above 0"
+            problems.add(f"{name}={value!r} must be a finite number {bound}")
+        if self.filter != owner and (self.filter is None or self.filter in FILTERS):
+            problems.add(
+                f'{name}={value!r} has no effect with filter={self.filter!r}; choose filter="{owner}"'
+            )
 
-    def __init__(self, model: Model, tables: SharedTables, table: str, progress: Int64) -> None:
-        self._model, self._progress = model, progress
-        self._table = tables.shared(table)
+    @property
+    def synchronous(self) -> bool:
+        """Whether one step of the model takes a minibatch of every worker."""
+        return self.consistency == "bsp" or (
+            self.consistency == "ssp" and is_integer(self.staleness) and self.staleness == 0
+        )
 
-    def step(
-        self, block: Block, order: Int32, batch_size: int, first: int, count: int
-    ) -> tuple[float, float, int]:
-        """All minibatches in one kernel call, which counts them as it applies them."""
-        return self._model.train_shared(block, order, batch_size, first, count, self._table, self._progress)
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether all workers have to be running at the same time."""
+        return self.synchronous or self.consistency == "hsp"
 
-    def finish_epoch(self, epoch: int) -> None:
-        """Nothing is held back between epochs."""
+    @property
+    def sync(self) -> Sync:
+        """What it asks of the tables."""
+        if self.synchronous:
+            return Sync(0)
+        bound = None
+        if self.consistency == "ssp":
+            bound = STALENESS if self.staleness is None else int(self.staleness)
+        return Sync(bound, self.staleness_weighting)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Everything is in the table."""
-        return {}
+    @property
+    def _compression(self) -> Compression:
+        level = None
+        if self.filter is not None:
+            name, default = _LEVELS[self.filter]
+            level = float(default if getattr(self, name) is None else getattr(self, name))
+        return Compression(self.filter, level or 0.0, self.compression)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Everything is in the table."""
+    @property
+    def _plain(self) -> bool:
+        return self.consistency == "asp" and not self.staleness_weighting and self._compression.nothing
 
+    def bind(self, task: WorkerTask, model: Model, store: Store, interrupted: Callable[[], bool]) -> Strategy:
+        """The strategy at work in one worker.
 
-class ExchangedUpdates:
-    """Updates by messages: the last gradient out and the next weights in, in one round trip.
-
-    The store counts a minibatch when it applies its push, so that progress is exactly what has
-    been applied, whenever this process dies.
-    """
-
-    def __init__(self, model: Model, tables: Tables, table: str, done: int, slot: int, attempt: int) -> None:
-        self._model, self._tables, self._table, self._done = model, tables, table, done
-        self._slot, self._attempt = slot, attempt
-
-    def _stamp(self) -> Stamp:
-        # Numbered by the minibatch, so that a successor which repeats its predecessor's last
-        # push is recognised and the push dropped.
-        return Stamp(self._slot, self._attempt, self._done, self._done + 1)
-
-    def step(
-        self, block: Block, order: Int32, batch_size: int, first: int, count: int
-    ) -> tuple[float, float, int]:
-        """One exchange a minibatch; the last gradient is pushed before it returns."""
-        loss_sum = weight_sum = 0.0
-        rows = 0
-        pending: tuple[Int64, Any] | None = None
-        for batch in range(first, first + count):
-            minibatch = order[batch * batch_size : (batch + 1) * batch_size]
-            needed, handle = self._model.needed_rows(block, minibatch)
-            weights = self._tables.exchange(self._table, pending, needed, self._stamp())
-            self._done += pending is not None
-            pending = None
-            gradient, loss, weight = self._model.gradient(block, minibatch, handle, weights, batch_size)
-            if not np.isfinite(loss):
-                return loss, weight, rows
-            pending = (needed, gradient)
-            loss_sum, weight_sum, rows = loss_sum + loss, weight_sum + weight, rows + len(minibatch)
-        if pending is not None:
-            self._tables.push(self._table, *pending, self._stamp())
-            self._done += 1
-        return loss_sum, weight_sum, rows
-
-    def finish_epoch(self, epoch: int) -> None:
-        """Nothing is held back between epochs."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything is in the table."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Everything is in the table."""
+        Parameters
+        ----------
+        task : WorkerTask
+            Whose slot has been registered.
+        model : Model
+        store : Store
+        interrupted : callable
+            Whether this worker has to end; asked where it waits.
+        """
+        if self._plain and isinstance(store.tables, SharedTables):
+            progress = store.control.progress(task.job, task.slot)
+            return SharedMemoryUpdates(model, store.tables, task.table, progress)
+        compressor = None
+        if not self._compression.nothing:
+            spec = store.tables.describe(task.table)
+            compressor = Compressor(self._compression, spec.rows, spec.dim)
+        sync = None if self._plain else self.sync
+        return MetUpdates(task, model, store, sync, compressor, interrupted, barriers=self.waits_for_all)
 
 
 def strategy_from_dict(data: dict[str, Any]) -> ParameterServer:
-    """The strategy that a task names."""
+    """The strategy that plain data stands for."""
     return msgspec.convert(data, ParameterServer)
