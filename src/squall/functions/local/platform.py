@@ -311,6 +311,5 @@ def _check_shape(shape: Shape, limits: PlatformLimits | None) -> None:
     low = limits.memory_mb_min if limits else _MIN_MEMORY_MB
     high = min(machine_mb, limits.memory_mb_max) if limits else machine_mb
     if not low <= shape.memory_mb <= high:
-        raise PlatformError(
-            f"functions of {shape.memory_mb:,} MB cannot be had here", fix=f"ask for {low} to {high:,} MB"
-        )
+        fix = f"ask for at least {low} MB" if shape.memory_mb < low else f"ask for at most {high:,} MB"
+        raise PlatformError(f"functions of {shape.memory_mb:,} MB cannot be had here", fix=fix)
