@@ -606,5 +606,5 @@ def test_a_model_worse_than_a_guess_is_told():
     draw = np.random.default_rng(0)
     X = draw.normal(size=(400, 5))
     y = draw.random(400) < 0.5
-    with pytest.warns(ConvergenceWarning, match="worse than a guess"):
+    with pytest.warns(ConvergenceWarning, match="far worse than a guess"):
         LogisticRegression(learning_rate=1e6, optimizer="sgd", random_state=0).fit(X, y)
