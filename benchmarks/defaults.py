@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import squall
-from squall.testing.clicks import clicks
+from squall import _kernels as kernels
+from squall.testing.clicks import FIELDS, N_FEATURES, ClickSource, clicks
 
 CENSUS = Path(__file__).parents[1] / "examples" / "data" / "adult.csv.gz"
 RATES = (0.01, 0.018, 0.03, 0.055, 0.1, 0.18, 0.3, 0.55, 1.0, 1.8, 3.0)
@@ -42,6 +43,50 @@ def clicks_of(rows: int) -> Callable[[], tuple[squall.Dataset, squall.Dataset]]:
     return make
 
 
+def one_pass_of_clicks(rows: int, rates: Sequence[float], sizes: Sequence[int]) -> None:
+    """The same for more rows than fit into memory, in one epoch.
+
+    "auto" is a fit like any other.  The grid is trained side by side, part by part as the rows
+    are drawn, by the kernel that the functions run.
+    """
+    source = ClickSource(rows + 100_000, seed=1)
+    *parts, last = range(len(source.rows))
+    held_out = source.make(last)
+    indptr = np.arange(max(source.rows) + 1, dtype=np.int64) * FIELDS
+    truth = held_out.labels.astype(np.float32)
+    test = indptr[: len(truth) + 1], np.sort(held_out.indices, axis=1).reshape(-1), None
+
+    def measure(coef: Any, intercept: float) -> float:
+        margins = kernels.csr_margins(*test, np.ascontiguousarray(coef, np.float32), intercept)
+        return kernels.logistic_loss(margins, truth, None)[0] / len(truth)
+
+    model = squall.LogisticRegression(epochs=1, random_state=0)
+    model.fit(clicks(rows, seed=1), run=squall.Run(workers=WORKERS))
+    auto = measure(model.coef_[0], float(model.intercept_[0]))
+    grid = list(itertools.product(rates, sizes))
+    stride = kernels.table_stride(kernels.ADAGRAD, 1, False)
+    tables = {key: np.zeros((N_FEATURES + 1, stride), np.float32) for key in grid}
+    steps = {key: np.zeros(1, np.int64) for key in grid}
+    draw = np.random.default_rng(0)
+    for part in parts:
+        made = source.make(part)
+        n = len(made.labels)
+        block = indptr[: n + 1], np.sort(made.indices, axis=1).reshape(-1), None
+        labels, order = made.labels.astype(np.float32), draw.permutation(n).astype(np.int32)
+        for rate, size in grid:
+            rule = kernels.Rule(kernels.ADAGRAD, rate, 0.0, 0.0)
+            where = tables[rate, size], rule, True, steps[rate, size], None
+            kernels.logistic_minibatches(*block, labels, None, order, size, 0, -(-n // size), *where)
+    losses = {key: measure(table[:-1, 0], float(table[-1, 0])) for key, table in tables.items()}
+    best = min(grid, key=lambda key: losses[key])
+    print(
+        f"| clicks, {rows:,} rows, 1 epoch | {auto:.4f} (rate {model.learning_rate_:g}, minibatch "
+        f"{model.batch_size_}) | {losses[best]:.4f} | {best} | {auto / losses[best]:.3f} |"
+    )
+    for size in sizes:
+        print("    ", size, " ".join(f"{losses[rate, size]:.4f}" for rate in rates), flush=True)
+
+
 WORKERS = 1  # so that every run can be repeated
 
 SETS: dict[str, Callable[[], tuple[squall.Dataset, squall.Dataset]]] = {
@@ -49,7 +94,6 @@ SETS: dict[str, Callable[[], tuple[squall.Dataset, squall.Dataset]]] = {
     "digits": digits,
     "clicks-1e5": clicks_of(100_000),
     "clicks-1e6": clicks_of(1_000_000),
-    "clicks-1e7": clicks_of(10_000_000),
 }
 
 
@@ -79,6 +123,9 @@ def main() -> None:
     print("| set | auto | best of the grid | at (rate, minibatch) | auto / best |")
     print("|---|---|---|---|---|")
     for name in options.sets.split(","):
+        if name == "clicks-1e7":
+            one_pass_of_clicks(10_000_000, rates, sizes)
+            continue
         train, test = SETS[name]()
 
         def mean(settings: dict[str, Any], train: Any = train, test: Any = test) -> float:

@@ -308,3 +308,13 @@ def test_status_of_a_job_that_is_not_there(cli: Run, small: Path) -> None:
     code, _, err = cli("status", job[:-1])
     assert code == 1
     assert f'did you mean "{job}"' in err
+
+
+def test_training_stops_by_the_held_out_loss(cli: Run, small: Path, tmp_path: Path) -> None:
+    words = ("train", "logistic", small, "--label", "income-per-year", "--epochs", "500", "--out", "m")
+    code, out, _ = cli(*words, "--target-loss", "0.6")
+    assert code == 0
+    assert "training ended early by: target loss" in out
+    code, _, err = cli(*words, "--early-stopping", "3", "--test", "0")
+    assert code == 1
+    assert "--early-stopping and --target-loss need held-out rows" in err

@@ -35,8 +35,8 @@ def loss_of(job: squall.Job[Any]) -> float:
     return float(model.history_[-1].validation_loss)
 
 
-def coef(job: squall.Job[Any]) -> np.ndarray:
-    model = job.wait(55).steps[-1][1]
+def coef(job: squall.Job[Any], timeout: float = 55) -> np.ndarray:
+    model = job.wait(timeout).steps[-1][1]
     return np.append(model.coef_, model.intercept_)
 
 
@@ -68,12 +68,13 @@ def test_bsp_gives_the_same_bits_whatever_happens(census: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("store", ["embedded", "tcp"])
 def test_bsp_gives_the_same_bits_through_hand_overs(census: Path, store: str) -> None:
     settings: dict[str, Any] = {"epochs": 40, "batch_size": 128, "l2": 1e-5, "run": {"store": store}}
-    expected = coef(submit(census, P("bsp"), **settings))
+    expected = coef(submit(census, P("bsp"), **settings), timeout=110)
     job = submit(census, P("bsp"), squall.LocalBackend(lifetime="2s"), **settings)
-    assert np.array_equal(coef(job), expected)
+    assert np.array_equal(coef(job, timeout=110), expected)
     assert all(sum(a.slot == slot for a in job.status().attempts) > 1 for slot in (0, 1))
 
 

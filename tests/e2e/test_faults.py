@@ -88,7 +88,7 @@ def test_too_little_memory_is_told_apart_from_other_deaths(census: Path) -> None
 def test_short_lives_hand_over_and_lose_nothing(census: Path) -> None:
     train, test = squall.read_csv(census, label=LABEL).split(test=0.2, random_state=0)
     backend = squall.LocalBackend(lifetime="2s")
-    settings = {"epochs": 500, "learning_rate": 0.1}
+    settings = {"epochs": 1200, "learning_rate": 0.1}
     job = squall.submit(
         pipeline(**settings), train, validation=test, run=squall.Run(workers=2, backend=backend)
     )
@@ -97,7 +97,7 @@ def test_short_lives_hand_over_and_lose_nothing(census: Path) -> None:
     by_slot = [[a for a in status.attempts if a.slot == slot] for slot in (0, 1)]
     assert all(len(attempts) >= 4 for attempts in by_slot), "at least three hand-overs"
     assert {a.outcome.kind for a in status.attempts} == {OutcomeKind.RETURNED}
-    assert [record.rows for record in model.history_] == [26049] * 500, "each row once an epoch"
+    assert [record.rows for record in model.history_] == [26049] * 1200, "each row once an epoch"
     for attempts in by_slot:
         for predecessor, successor in itertools.pairwise(attempts):
             assert successor.started_s < predecessor.ended_s, "launched before its predecessor stopped"

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.exceptions import DataConversionWarning, NotFittedError
+from sklearn.exceptions import ConvergenceWarning, DataConversionWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression as Reference
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV
@@ -600,3 +600,11 @@ def test_a_schedule_ends_with_training_also_in_step():
     with tempfile.TemporaryDirectory() as folder:
         optimizer = plan.prepare(ObjectStore(folder), "job", lambda: None).optimizer
     assert optimizer.steps == 4 * -(-len(X) // (3 * 8)), "steps of three minibatches each"
+
+
+def test_a_model_worse_than_a_guess_is_told():
+    draw = np.random.default_rng(0)
+    X = draw.normal(size=(400, 5))
+    y = draw.random(400) < 0.5
+    with pytest.warns(ConvergenceWarning, match="far worse than a guess"):
+        LogisticRegression(learning_rate=1e6, optimizer="sgd", random_state=0).fit(X, y)

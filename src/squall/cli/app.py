@@ -83,10 +83,18 @@ def train_logistic(
     epochs: Annotated[int, typer.Option(help="How often each row is visited.")] = 5,
     batch_size: Annotated[str, typer.Option(help="Rows of a minibatch, or [bold]auto[/bold].")] = "auto",
     learning_rate: Annotated[str, typer.Option(help="A number, or [bold]auto[/bold].")] = "auto",
-    optimizer: Annotated[str, typer.Option(help="adagrad or sgd.")] = "adagrad",
+    optimizer: Annotated[
+        str, typer.Option(help="adagrad, sgd, momentum, nesterov, adam or ftrl.")
+    ] = "adagrad",
     l1: Annotated[float, typer.Option(help="Weight of the L1 penalty.")] = 0.0,
     l2: Annotated[float, typer.Option(help="Weight of the L2 penalty.")] = 0.0,
     n_features: Annotated[int, typer.Option(help="Slots for hashed text columns.")] = 2**18,
+    early_stopping: Annotated[
+        int | None, typer.Option(help="Stop after so many epochs without a better held-out loss.")
+    ] = None,
+    target_loss: Annotated[
+        float | None, typer.Option(help="Stop when the held-out loss is this low.")
+    ] = None,
     test: Annotated[float, typer.Option(help="Share of rows held out to measure quality; 0 for none.")] = 0.2,
     deadline: Annotated[str | None, typer.Option(help='Longest time, such as "10min".')] = None,
     budget: Annotated[str | None, typer.Option(help='Most it may cost, such as "$0.25".')] = None,
@@ -115,6 +123,8 @@ def train_logistic(
             l1=l1,
             l2=l2,
             n_features=n_features,
+            early_stopping=early_stopping,
+            target_loss=target_loss,
             test=test,
             deadline=deadline,
             budget=budget,
@@ -314,7 +324,7 @@ def run() -> None:
         from squall.cli.show import print_error
 
         print_error(error)
-        sys.exit(1)
+        sys.exit(INTERRUPTED if getattr(error, "reason", "") == "interrupted" else 1)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except OSError as error:

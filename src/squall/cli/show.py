@@ -22,6 +22,7 @@ console = Console(highlight=False, markup=False)
 errors = Console(stderr=True, highlight=False, markup=False)
 
 _REFRESH_S = 0.1
+_LOG_S = 10.0  # where nobody looks, a log file may be read later
 
 
 def print_error(error: SquallError) -> None:
@@ -32,7 +33,7 @@ def print_error(error: SquallError) -> None:
 def follow(job: Job[Any], heading: str) -> Any:
     """Wait for a job, showing each epoch as it ends; returns the fitted model."""
     if not console.is_terminal:
-        model = job.wait()
+        model = _wait_logging(job)
         console.print(_epochs(heading, job), soft_wrap=True)
         return model
     with Live(console=console, refresh_per_second=10, transient=False) as live:
@@ -47,6 +48,15 @@ def follow(job: Job[Any], heading: str) -> Any:
         model = job.wait()
         live.update(_epochs(heading, job))
     return model
+
+
+def _wait_logging(job: Job[Any]) -> Any:
+    """``job.wait()`` with a line on standard error now and then."""
+    while True:
+        try:
+            return job.wait(_LOG_S)
+        except TimeoutError:
+            errors.print(progress_line(job.status()), soft_wrap=True)
 
 
 def _plain_table() -> Table:

@@ -38,6 +38,8 @@ class TrainOptions:
     l1: float
     l2: float
     n_features: int
+    early_stopping: int | None
+    target_loss: float | None
     test: float
     deadline: str | None
     budget: str | None
@@ -98,6 +100,8 @@ def _settings(options: TrainOptions) -> tuple[squall.Run, squall.LogisticRegress
     learning_rate = _parsed(problems, "--learning-rate", options.learning_rate, float)
     if not 0.0 <= options.test < 1.0:
         problems.add(f"--test {options.test:g} must be at least 0 and below 1")
+    if not options.test and (options.early_stopping is not None or options.target_loss is not None):
+        problems.add("--early-stopping and --target-loss need held-out rows, and --test 0 leaves none")
     model = squall.LogisticRegression(
         epochs=options.epochs,
         batch_size=batch_size,
@@ -105,6 +109,8 @@ def _settings(options: TrainOptions) -> tuple[squall.Run, squall.LogisticRegress
         optimizer=options.optimizer,
         l1=options.l1,
         l2=options.l2,
+        early_stopping=options.early_stopping,
+        target_loss=options.target_loss,
     )
     _collect(problems, model._check_settings)
     prices = DEFAULT_PRICES if options.prices is None else options.prices

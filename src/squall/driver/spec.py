@@ -54,13 +54,17 @@ class JobResult:
 
 
 class StoppedError(JobError):
-    """The job was stopped before there was a model."""
+    """The job was stopped before there was a model; ``reason`` says by what."""
+
+    reason: str = ""
 
 
 def stopped_early(what: str, reason: str) -> StoppedError:
     """The error for a job that was stopped before ``what``."""
     limit = reason in ("deadline", "budget")
-    return StoppedError(
+    error = StoppedError(
         f"the job was stopped before {what} ({reason})",
         fix=f"allow a larger {reason}: starting alone takes some" if limit else None,
     )
+    error.reason = reason
+    return error

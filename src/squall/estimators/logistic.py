@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from squall.driver.spec import JobResult
 from squall.errors import DataError
 from squall.estimators.base import BaseModel
 from squall.estimators.columns import aligned, as_dataset
+from squall.estimators.preparation import Preparation
 from squall.models.logistic import LogisticModel
 from squall.preprocessing.layout import FeatureLayout
 from squall.records import Float32, Float64
 from squall.worker.strategies import ParameterServer
+
+_FAR_WORSE_THAN_GUESSING = 100 * float(np.log(2))  # early losses of small data are a few times that
 
 
 class LogisticRegression(ClassifierMixin, BaseModel):  # type: ignore[misc]
@@ -30,7 +36,7 @@ class LogisticRegression(ClassifierMixin, BaseModel):  # type: ignore[misc]
     batch_size : int or "auto", default "auto"
         Rows of a minibatch.
     learning_rate : float or "auto", default "auto"
-        ``"auto"`` tries seven rates on a sample; see :mod:`squall.estimators.auto`.
+        ``"auto"`` tries rates on a sample; see :mod:`squall.estimators.auto`.
     optimizer : str, default "adagrad"
         ``"adagrad"`` (Duchi, Hazan & Singer 2011), ``"sgd"`` (plain gradient descent), ``"momentum"``
         (Polyak's heavy ball), ``"nesterov"``, ``"adam"`` (Kingma & Ba 2015; a feature's moments
@@ -131,6 +137,18 @@ class LogisticRegression(ClassifierMixin, BaseModel):  # type: ignore[misc]
         tags.classifier_tags.multi_class = False
         tags.input_tags.sparse = True
         return tags
+
+    def _finish(self, result: JobResult, plan: Preparation) -> None:
+        super()._finish(result, plan)
+        loss = self.history_[-1].loss if self.history_ else 0.0
+        if loss > _FAR_WORSE_THAN_GUESSING:
+            warnings.warn(
+                f"the model is far worse than a guess: its training loss is {loss:.3g}, and that of even "
+                f"odds is 0.693; use a smaller learning_rate than {self.learning_rate_:g}, or scale the "
+                "features",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
 
     def _math(self, n_features: int) -> LogisticModel:
         return LogisticModel(n_features, bool(self.fit_intercept))

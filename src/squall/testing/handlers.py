@@ -87,11 +87,12 @@ def kill_self(event: Event, context: FunctionContext) -> None:
 
 
 def allocate(event: Event, context: FunctionContext) -> int:
-    """Use ``megabytes`` of private memory, then return their number."""
+    """Use ``megabytes`` of private memory, hold them for ``hold_s``, then return their number."""
     blocks = []
     for _ in range(event["megabytes"]):
         blocks.append(b"x" * (1 << 20))
         time.sleep(event.get("pause_s", 0.0))
+    time.sleep(event.get("hold_s", 0.0))
     return len(blocks)
 
 

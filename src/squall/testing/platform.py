@@ -159,7 +159,8 @@ class FunctionPlatformContract:
         assert outcome.peak_memory >= limit << 20
 
     def test_memory_within_the_limit(self, platform: FunctionPlatform) -> None:
-        outcome = call(platform, shape("allocate", memory_mb=256), megabytes=150)
+        # Held for long enough that a platform which samples sees it.
+        outcome = call(platform, shape("allocate", memory_mb=256), megabytes=150, hold_s=0.5)
         assert outcome.kind is OutcomeKind.RETURNED
         assert 150 << 20 <= outcome.peak_memory <= 256 << 20
 

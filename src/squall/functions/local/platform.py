@@ -32,6 +32,7 @@ DEFAULT_CONCURRENCY = 1000
 """A backstop for the machine; what a new AWS account allows, too."""
 
 _MIN_MEMORY_MB = 64
+_LEAST_ASKED_MB = 128  # what `Run` takes
 _RULES = "aws-lambda"
 _OBJECT_STORE_VARIABLES = frozenset(
     f"AWS_{name}"
@@ -312,5 +313,6 @@ def _check_shape(shape: Shape, limits: PlatformLimits | None) -> None:
     high = min(machine_mb, limits.memory_mb_max) if limits else machine_mb
     if not low <= shape.memory_mb <= high:
         raise PlatformError(
-            f"functions of {shape.memory_mb:,} MB cannot be had here", fix=f"ask for {low} to {high:,} MB"
+            f"functions of {shape.memory_mb:,} MB cannot be had here",
+            fix=f"ask for {max(low, _LEAST_ASKED_MB)} to {high:,} MB",
         )
