@@ -361,9 +361,9 @@ def rows_pack(
     return _native.rows_pack(frame, at, pushed, pulled, values, half)
 
 
-def weights_unpack(frame: Bytes, at: int, half: bool, weights: Float32) -> None:
-    """Copy what is from byte `at` to the end of ``frame`` to ``weights`` (n, dim); `half`: float16."""
-    _native.weights_unpack(frame, at, half, weights)
+def weights_unpack(frame: Bytes, at: int, rows: int, dim: int, half: bool) -> Float32:
+    """Copy weights (rows, dim) that are bytes from `at` to the end of ``frame``; `half`: float16."""
+    return _native.weights_unpack(frame, at, rows, dim, half)
 
 
 def table_serve(

@@ -163,18 +163,21 @@ nb::tuple rows_pack(const Buffer& frame, int64_t at, const Input& pushed, const 
     return nb::make_tuple(to - out.data(), narrow);
 }
 
-void weights_unpack(const Input& frame, int64_t at, bool half, const Buffer& weights) {
+nb::object weights_unpack(const Input& frame, int64_t at, int64_t rows, int64_t dim, bool half) {
     const auto data = vector<uint8_t>(frame, "frame");
-    const auto out = matrix<float>(weights, "weights");
-    const auto n = static_cast<size_t>(out.rows * out.columns);
-    if (at < 0 || static_cast<size_t>(at) + n * (half ? 2 : 4) != data.size())
-        value_error("frame: has ", data.size(), " bytes, which from byte ", at, " on are not ", out.rows,
-                    " rows of ", out.columns, " weights");
+    const auto size = static_cast<int64_t>(data.size());
+    const int64_t width = half ? 2 : 4;
+    if (at < 0 || at > size || rows < 0 || rows > size || dim < 1 || dim > int64_t{1} << 31 ||
+        rows * dim * width != size - at)
+        value_error("frame: its ", size - at, " bytes are not ", rows, " rows of ", dim, " weights");
+    const auto n = static_cast<size_t>(rows * dim);
+    Owned<float> weights(n);
     const uint8_t* const from = data.data() + at;
     if (half)
-        unpack<uint16_t>(from, n, out.data, half_to_float);
+        unpack<uint16_t>(from, n, weights.data.get(), half_to_float);
     else if (n != 0)
-        std::memcpy(out.data, from, n * sizeof(float));
+        std::memcpy(weights.data.get(), from, n * sizeof(float));
+    return to_numpy(std::move(weights.data), {static_cast<size_t>(rows), static_cast<size_t>(dim)});
 }
 
 }  // namespace
@@ -183,8 +186,8 @@ void bind_frames(nb::module_& m) {
     m.def("rows_pack", &rows_pack, nb::arg("frame").noconvert(), nb::arg("at"),
           nb::arg("pushed").noconvert().none(), nb::arg("pulled").noconvert().none(),
           nb::arg("values").noconvert().none(), nb::arg("half"));
-    m.def("weights_unpack", &weights_unpack, nb::arg("frame").noconvert(), nb::arg("at"), nb::arg("half"),
-          nb::arg("weights").noconvert());
+    m.def("weights_unpack", &weights_unpack, nb::arg("frame").noconvert(), nb::arg("at"), nb::arg("rows"),
+          nb::arg("dim"), nb::arg("half"));
     m.def("table_serve", &table_serve, nb::arg("table").noconvert(), nb::arg("step").noconvert(),
           nb::arg("dim"), nb::arg("rule"), nb::arg("n_regularized_rows"), nb::arg("frame").noconvert(),
           nb::arg("at"), nb::arg("n_pushed"), nb::arg("n_pulled"), nb::arg("format"), nb::arg("change"),

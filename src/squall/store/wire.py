@@ -588,12 +588,10 @@ def unpack_weights(frame: bytearray | memoryview) -> Weights:
 def weights_of(header: Weights, reply: memoryview, n_rows: int) -> Float32:
     """The weights (n_rows, dim) of a reply, in memory of their own."""
     half = bool(header.flags & HALF_WEIGHTS)
-    n_bytes = n_rows * header.dim * (2 if half else 4)
-    if header.dim < 1 or REPLY_BYTES + n_bytes != len(reply):
-        raise MalformedFrameError(f"{len(reply)} bytes are not {n_rows} rows of {header.dim} weights")
-    weights = np.empty((n_rows, header.dim), dtype=np.float32)
-    _kernels.weights_unpack(reply, REPLY_BYTES, half, weights)
-    return weights
+    try:
+        return _kernels.weights_unpack(reply, REPLY_BYTES, n_rows, header.dim, half)
+    except ValueError as error:
+        raise MalformedFrameError(str(error)) from error
 
 
 def check_rows(rows: Int64) -> None:
