@@ -29,7 +29,7 @@ def second(address: StoreAddress) -> Iterator[Store]:
         yield store
 
 
-class TestTables(TablesContract):
+class StoresTables:
     @pytest.fixture
     def job(self, job: str) -> str:
         return job
@@ -38,6 +38,18 @@ class TestTables(TablesContract):
     def tables(self, store: Store) -> Tables:
         return store.tables
 
+
+class StoresControl:
+    @pytest.fixture
+    def control(self, store: Store) -> Control:
+        return store.control
+
+    @pytest.fixture
+    def other(self, second: Store) -> Control:
+        return second.control
+
+
+class TestTables(StoresTables, TablesContract):
     @pytest.fixture
     def register(self, second: Store, job: str) -> Callable[[int, int], None]:
         return lambda slot, attempt: second.control.register(job, slot, attempt, attempt) and None
@@ -61,33 +73,11 @@ class TestBlobs(BlobsContract):
         return f"{job}/blob"
 
 
-class TestControl(ControlContract):
-    @pytest.fixture
-    def control(self, store: Store) -> Control:
-        return store.control
-
-    @pytest.fixture
-    def other(self, second: Store) -> Control:
-        return second.control
-
+class TestControl(StoresControl, ControlContract):
     @pytest.fixture
     def new_job(self, new_job: str) -> str:
         return new_job
 
 
-class TestConsistency(ConsistencyContract):
-    @pytest.fixture
-    def job(self, job: str) -> str:
-        return job
-
-    @pytest.fixture
-    def tables(self, store: Store) -> Tables:
-        return store.tables
-
-    @pytest.fixture
-    def control(self, store: Store) -> Control:
-        return store.control
-
-    @pytest.fixture
-    def other(self, second: Store) -> Control:
-        return second.control
+class TestConsistency(StoresTables, StoresControl, ConsistencyContract):
+    """Each of the fixtures is the store's."""
