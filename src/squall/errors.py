@@ -69,6 +69,10 @@ class StoreError(SquallError):
     """The parameter store or the object store refused, or cannot be reached."""
 
 
+class StoreLostError(StoreError):
+    """The parameter store has ended, does not answer, or is cut off."""
+
+
 class StaleAttemptError(StoreError):
     """An attempt that has been replaced tried to go on; it must stop."""
 

@@ -314,3 +314,12 @@ def test_text_that_no_file_can_hold_is_refused_where_it_is(X, y, settings, where
         from_arrays(X, y, **settings)
     assert caught.value.where == where
     str(caught.value).encode()
+
+
+def test_a_sparse_matrix_of_strided_views():
+    whole = sparse.random(60, 6, density=0.5, format="csr", random_state=0)
+    strided = whole.copy()
+    strided.data, strided.indices = np.repeat(whole.data, 2)[::2], np.repeat(whole.indices, 2)[::2]
+    assert not strided.data.flags.c_contiguous
+    X, _ = from_arrays(strided).to_arrays()
+    assert (whole != X).nnz == 0

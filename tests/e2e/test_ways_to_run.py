@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import signal
@@ -24,7 +25,8 @@ print("rows", model.history_[-1].rows)
 
 # Trains until something stops it; says when it has begun.
 ENDLESS = """
-import sys, threading, numpy as np, squall
+import signal, sys, threading, numpy as np, squall
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests run in the background
 rng = np.random.default_rng(0)
 X = rng.random((3000, 4)); y = X[:, 0] > 0.5
 job = squall.submit(squall.LogisticRegression(epochs=10_000_000), (X, y), run=squall.Run(workers=2))
@@ -52,13 +54,13 @@ def marker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
     assert not jobs.exists() or list(jobs.iterdir()) == [], "partitions were left"
 
 
-def processes_with(word: str) -> list[str]:
-    """Command lines of processes (zombies aside) that have the word in their environment."""
-    found = []
+def processes_with(word: str) -> dict[int, str]:
+    """Command line by id of processes (zombies aside) that have the word in their environment."""
+    found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if word.encode() in (folder / "environ").read_bytes():
-                found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+                found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
         except OSError:  # it has ended meanwhile, or is not ours
             continue
     return found
@@ -120,36 +122,41 @@ def test_a_notebook_cell(marker: str, tmp_path: Path) -> None:
     assert "rows 500" in done.stdout, done.stderr
 
 
-def start_endless() -> subprocess.Popen[str]:
-    process = subprocess.Popen(
+@contextlib.contextmanager
+def endless() -> Iterator[subprocess.Popen[str]]:
+    """A client that trains; killed at the end if it has not ended by then."""
+    with subprocess.Popen(
         [sys.executable, "-c", ENDLESS],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline().strip() == "training"
-    return process
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().strip() == "training"
+            yield process
+        finally:
+            process.kill()
 
 
 def test_ctrl_c_once_stops_and_keeps_the_model(marker: str) -> None:
-    process = start_endless()
-    os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    with endless() as process:
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=30)
     assert process.returncode == 0, err
     assert out.strip() == "interrupted True True"
 
 
 def test_ctrl_c_twice_ends_at_once(marker: str) -> None:
-    process = start_endless()
-    # The first one must not be answered before the second comes: the workers are paused.
-    for pid in worker_pids(marker):
-        os.kill(pid, signal.SIGSTOP)
-    os.killpg(process.pid, signal.SIGINT)
-    time.sleep(0.3)
-    os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    with endless() as process:
+        # The first one must not be answered before the second comes: the workers are paused.
+        for pid in worker_pids(marker):
+            os.kill(pid, signal.SIGSTOP)
+        os.killpg(process.pid, signal.SIGINT)
+        time.sleep(0.3)
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=30)
     assert process.returncode != 0
     assert "KeyboardInterrupt" in err
 
@@ -173,11 +180,22 @@ def worker_pids(marker: str) -> list[int]:
     return pids
 
 
+def test_a_killed_store_fails_the_fit_and_says_so(marker: str) -> None:
+    with endless() as process:
+        (store,) = (
+            pid for pid, command in processes_with(marker).items() if "squall.store.server" in command
+        )
+        os.kill(store, signal.SIGKILL)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "StoreLostError" in err and "the parameter store has ended or is cut off" in err
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_client_takes_everything_with_it(marker: str, number: int, tmp_path: Path) -> None:
-    process = start_endless()
-    process.send_signal(number)
-    process.communicate(timeout=30)
+    with endless() as process:
+        process.send_signal(number)
+        process.communicate(timeout=30)
     assert process.returncode == -number
     # Partitions of a client that was killed outright are the one thing that nobody can remove
     # at once; they are below one folder.

@@ -42,7 +42,7 @@ def second(address: StoreAddress) -> Iterator[Store]:
         yield store
 
 
-class TestTables(TablesContract):
+class StoresTables:
     @pytest.fixture
     def job(self, store: Store, new_job: str) -> Iterator[str]:
         store.control.open_job(new_job, N_SLOTS)
@@ -57,6 +57,18 @@ class TestTables(TablesContract):
     def tables(self, store: Store) -> Tables:
         return store.tables
 
+
+class StoresControl:
+    @pytest.fixture
+    def control(self, store: Store) -> Control:
+        return store.control
+
+    @pytest.fixture
+    def other(self, second: Store) -> Control:
+        return second.control
+
+
+class TestTables(StoresTables, TablesContract):
     @pytest.fixture
     def register(self, second: Store, job: str) -> Callable[[int, int], None]:
         return lambda slot, attempt: second.control.register(job, slot, attempt, attempt) and None
@@ -80,35 +92,11 @@ class TestBlobs(BlobsContract):
         return f"{new_job}/blob"
 
 
-class TestControl(ControlContract):
-    @pytest.fixture
-    def control(self, store: Store) -> Control:
-        return store.control
-
-    @pytest.fixture
-    def other(self, second: Store) -> Control:
-        return second.control
-
+class TestControl(StoresControl, ControlContract):
     @pytest.fixture
     def new_job(self, new_job: str) -> str:
         return new_job
 
 
-class TestConsistency(ConsistencyContract):
-    @pytest.fixture
-    def job(self, store: Store, new_job: str) -> Iterator[str]:
-        store.control.open_job(new_job, N_SLOTS)
-        yield new_job
-        store.control.close_job(new_job)
-
-    @pytest.fixture
-    def tables(self, store: Store) -> Tables:
-        return store.tables
-
-    @pytest.fixture
-    def control(self, store: Store) -> Control:
-        return store.control
-
-    @pytest.fixture
-    def other(self, second: Store) -> Control:
-        return second.control
+class TestConsistency(StoresTables, StoresControl, ConsistencyContract):
+    """Each of the fixtures is the store's."""

@@ -15,6 +15,7 @@ import typer
 
 import squall
 from squall import __version__
+from squall.cli import INTERRUPTED
 from squall.errors import SquallError
 
 app = typer.Typer(
@@ -290,10 +291,6 @@ def doctor(storage: Storage = None) -> None:
     raise typer.Exit(run_doctor(storage))
 
 
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, also when the model was kept: a script can tell."""
-
-
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     sys.stderr.write(f"warning: {message}\n")
 
@@ -322,9 +319,11 @@ def run() -> None:
         sys.stdout.flush()
     except SquallError as error:
         from squall.cli.show import print_error
+        from squall.driver.spec import StoppedError
 
         print_error(error)
-        sys.exit(INTERRUPTED if getattr(error, "reason", "") == "interrupted" else 1)
+        interrupted = isinstance(error, StoppedError) and error.reason == "interrupted"
+        sys.exit(INTERRUPTED if interrupted else 1)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except OSError as error:

@@ -50,6 +50,7 @@ def run_doctor(storage: str | None) -> int:
         _memory_limits,
         _functions,
         _isolation,
+        _huge_pages,
         _store,
         lambda: _storage(storage),
     ]
@@ -171,6 +172,19 @@ def _isolation() -> Finding:
         "allow user namespaces (sysctl kernel.apparmor_restrict_unprivileged_userns=0), or use a newer "
         "kernel",
     )
+
+
+def _huge_pages() -> Finding:
+    from squall.store.hugepages import mount_huge
+
+    name = "huge pages"
+    root = mount_huge()
+    if root is None:
+        found = "tables of the parameter store have ordinary pages, which is slower for sparse models"
+        fix = "allow user namespaces (sysctl kernel.apparmor_restrict_unprivileged_userns=0)"
+        return Finding(name, None, found, fix if sys.platform == "linux" else "")
+    os.close(root)
+    return Finding(name, True, "large tables of the parameter store have them")
 
 
 def _store() -> Finding:

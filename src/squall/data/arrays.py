@@ -148,14 +148,17 @@ def _of_sparse(X: Any, names: Sequence[str] | None) -> tuple[Columns, int]:
     try:
         # Narrow indices are checked by a kernel, in one pass; wide ones must be before they are narrowed.
         csr.check_format(full_check=csr.indices.dtype != np.int32)
+        # A matrix may be made of views, whose elements lie apart.
+        indptr = np.ascontiguousarray(csr.indptr, dtype=np.int64)
+        indices = np.ascontiguousarray(csr.indices, dtype=np.int32)
         if csr.indices.dtype == np.int32:
-            csr_validate(csr.indptr.astype(np.int64, copy=False), csr.indices, None, width)
+            csr_validate(indptr, indices, None, width)
     except (ValueError, IndexError) as error:
         raise DataError(f"the sparse matrix is inconsistent: {error}", where="X") from error
-    values: Any = exact_float(csr.data, "X")
+    values: Any = np.ascontiguousarray(exact_float(csr.data, "X"))
     column = SparseColumn(
-        csr.indptr.astype(np.int64, copy=False),
-        csr.indices.astype(np.int32, copy=False),
+        indptr,
+        indices,
         None if len(values) and all_ones(values) else values,
         width,
     )

@@ -38,8 +38,11 @@ def stored_source(
         Stores all partitions and gives the manifest for them.
     """
 
+    def tell(damage: CorruptError) -> None:
+        warnings.warn(f"{damage.where}: {damage.what}; it is read from {origin} again", stacklevel=3)
+
     def rebuild(damage: CorruptError) -> None:
-        warnings.warn(f"{damage.where}: {damage.what}; it is read from {origin} again", stacklevel=2)
+        tell(damage)
         write()
 
     manifest = None
@@ -47,7 +50,7 @@ def stored_source(
         manifest = _complete_manifest(store, prefix)
     except CorruptError as damage:
         store.delete(f"{prefix}/{MANIFEST}")
-        warnings.warn(f"{damage.where}: {damage.what}; it is read from {origin} again", stacklevel=2)
+        tell(damage)
     if manifest is None:
         manifest = _publish(store, prefix, write())
     return StoredSource(store, manifest, rebuild)

@@ -29,7 +29,7 @@ from squall.data.partitions import (
 from squall.data.rows import join_weights, training_row_bytes
 from squall.data.seeds import seeded_order
 from squall.errors import CorruptError, DataError, StoreError
-from squall.records import Block, CsrBlock, DenseBlock, Float32, Int32, PartitionInfo, TrainingManifest
+from squall.records import Block, CsrBlock, DenseBlock, Float32, Int32, Int64, PartitionInfo, TrainingManifest
 
 _THREADS = 2  # gathering, checksums and writing leave the interpreter to others
 _IN_FLIGHT = 4  # partitions
@@ -129,7 +129,6 @@ class _Window:
     def __init__(self, form: _Form, blocks: list[Block]) -> None:
         self._form = form
         self.labels = np.concatenate([b.labels for b in blocks])
-        self.row_bytes = np.concatenate([training_row_bytes(b) for b in blocks])
         self._weights = join_weights(blocks)
         # Only small arrays are joined; the cells stay where they are until they are gathered.
         self._sparse = [b for b in blocks if isinstance(b, CsrBlock)]
@@ -179,6 +178,7 @@ class _Writer:
         self._store, self._prefix, self._seed = store, prefix, seed
         self._target, self._window_bytes = target_bytes, max(window_bytes, target_bytes)
         self._waiting: list[Block] = []
+        self._row_bytes: list[Int64] = []  # of those, block by block
         self._waiting_bytes = 0
         self._turns = 0
         self._threads, self._scratch = threads, Scratch()
@@ -196,7 +196,8 @@ class _Writer:
         self._form = form
         if block.n_rows:
             self._waiting.append(block)
-            self._waiting_bytes += int(training_row_bytes(block).sum())
+            self._row_bytes.append(training_row_bytes(block))
+            self._waiting_bytes += int(self._row_bytes[-1].sum())
         if self._waiting_bytes >= self._window_bytes:
             self._flush(form)
 
@@ -214,10 +215,10 @@ class _Writer:
     def _flush(self, form: _Form) -> None:
         """Cut the window's rows into partitions of one size, none above the target unless one row is."""
         window = _Window(form, self._waiting)
-        self._waiting, self._waiting_bytes = [], 0
         self._turns += 1
         order = seeded_order(len(window.labels), self._seed, self._turns)
-        ends = np.cumsum(window.row_bytes[order])
+        ends = np.cumsum(np.concatenate(self._row_bytes)[order])
+        self._waiting, self._row_bytes, self._waiting_bytes = [], [], 0
         n = -(-int(ends[-1]) // self._target)
         cuts = np.searchsorted(ends, np.arange(1, n) * (ends[-1] / n))
         for rows in np.split(order, np.unique(cuts)):

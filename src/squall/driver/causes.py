@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from squall.driver.events import Ended
-from squall.errors import DivergenceError, FunctionError, JobError, SquallError
+from squall.errors import DivergenceError, FunctionError, JobError, SquallError, StoreLostError
 from squall.records import OutcomeKind
 
 
@@ -13,6 +13,8 @@ def raised(event: Ended) -> SquallError:
     if outcome.error_type.endswith("DivergenceError"):
         what, _, fix = outcome.error.partition("\n  fix: ")
         return DivergenceError(what, fix=fix or None)
+    if outcome.error_type.endswith("StoreLostError"):  # no fault of the function's
+        return store_lost(outcome.error.partition("\n")[0])
     return FunctionError(
         f"{outcome.error_type}: {outcome.error}",
         where=f"worker {event.slot}",
@@ -35,6 +37,14 @@ def died(event: Ended, failures: int) -> JobError:
     last = event.logs.strip().splitlines()[-1:] or [""]
     told = f"; its last words: {last[0]!r}" if last[0] else ""
     return JobError(f"it {cause}{times}{told}", where=f"worker {event.slot}", fix=fix)
+
+
+def store_lost(told: str) -> StoreLostError:
+    """The error for a store that can no longer be reached while workers train."""
+    return StoreLostError(
+        f"the parameter store has ended or is cut off, so there is no model: {told}",
+        fix="start the job again; if the system killed the store, its log says why (often: out of memory)",
+    )
 
 
 def lifetime_too_short(slot: int) -> JobError:

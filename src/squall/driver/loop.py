@@ -19,6 +19,7 @@ import numpy as np
 
 from squall.data.objects import ObjectStore, default_storage
 from squall.driver import events
+from squall.driver.causes import store_lost
 from squall.driver.claims import claim
 from squall.driver.ledger import Ledger, load_prices
 from squall.driver.machine import JobMachine, Limits
@@ -204,7 +205,7 @@ class JobLoop:
             raise event
         if isinstance(event, Unheard):
             if not self._machine.is_ending:
-                raise event.error
+                raise store_lost(str(event.error).partition("\n")[0]) from event.error
             return []  # the rest of the reports is lost, the model is not
         if isinstance(event, Arrived):
             for report in event.reports:

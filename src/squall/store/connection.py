@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NoReturn, TypeVar
 
-from squall.errors import StoreError
+from squall.errors import StoreError, StoreLostError
 from squall.store import wire
 
 REPLY_TIMEOUT_S = 60.0
@@ -185,9 +185,9 @@ class Connection:
             raise self._foreign(error.what) from error
         raise error
 
-    def _unreachable(self, error: OSError) -> StoreError:
+    def _unreachable(self, error: OSError) -> StoreLostError:
         what = "it does not answer" if isinstance(error, TimeoutError) else f"it cannot be reached ({error})"
-        return StoreError(
+        return StoreLostError(
             what, where=self.address, fix="its process may have ended with the client's: start the work again"
         )
 

@@ -45,8 +45,8 @@ def filled(shape: tuple[int, int], value: float) -> Float32:
     return np.full(shape, value, dtype=np.float32)
 
 
-class TablesContract:
-    """What every implementation of `Tables` must do."""
+class OfTables:
+    """What a contract about tables is given."""
 
     @pytest.fixture
     def job(self) -> str:
@@ -57,6 +57,24 @@ class TablesContract:
     def tables(self) -> Tables:
         """The implementation."""
         raise NotImplementedError
+
+
+class OfControl:
+    """What a contract about control is given."""
+
+    @pytest.fixture
+    def control(self) -> Control:
+        """The implementation."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def other(self) -> Control:
+        """Another client of the same store, for another thread."""
+        raise NotImplementedError
+
+
+class TablesContract(OfTables):
+    """What every implementation of `Tables` must do."""
 
     @pytest.fixture
     def register(self) -> Callable[[int, int], None]:
@@ -375,18 +393,8 @@ def report_of(slot: int, attempt: int, epoch: int = 0, rows: int = 1) -> Report:
     return Report(slot, attempt, epoch, rows, 0.5, 1.0, False, 0.25, 0.125, Phases(compute=1.25, bytes_in=7))
 
 
-class ControlContract:
+class ControlContract(OfControl):
     """What every implementation of `Control` must do."""
-
-    @pytest.fixture
-    def control(self) -> Control:
-        """The implementation."""
-        raise NotImplementedError
-
-    @pytest.fixture
-    def other(self) -> Control:
-        """Another client of the same store, for another thread."""
-        raise NotImplementedError
 
     @pytest.fixture
     def new_job(self) -> str:
@@ -529,28 +537,8 @@ class ControlContract:
             timer.join()
 
 
-class ConsistencyContract:
+class ConsistencyContract(OfTables, OfControl):
     """What every implementation of `Tables.meet`, `Control.barrier` and `Control.finish` must do."""
-
-    @pytest.fixture
-    def job(self) -> str:
-        """Name of an open job with :data:`N_SLOTS` slots."""
-        raise NotImplementedError
-
-    @pytest.fixture
-    def tables(self) -> Tables:
-        """The implementation."""
-        raise NotImplementedError
-
-    @pytest.fixture
-    def control(self) -> Control:
-        """Of the same client."""
-        raise NotImplementedError
-
-    @pytest.fixture
-    def other(self) -> Control:
-        """Another client of the same store, for another thread."""
-        raise NotImplementedError
 
     @pytest.fixture
     def name(self, job: str, tables: Tables, control: Control) -> str:

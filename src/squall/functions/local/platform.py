@@ -31,8 +31,7 @@ MAX_LOG_BYTES = 1 << 20
 DEFAULT_CONCURRENCY = 1000
 """A backstop for the machine; what a new AWS account allows, too."""
 
-_MIN_MEMORY_MB = 64
-_LEAST_ASKED_MB = 128  # what `Run` takes
+_MIN_MEMORY_MB = 128  # as `Run` has it
 _RULES = "aws-lambda"
 _OBJECT_STORE_VARIABLES = frozenset(
     f"AWS_{name}"
@@ -314,5 +313,5 @@ def _check_shape(shape: Shape, limits: PlatformLimits | None) -> None:
     if not low <= shape.memory_mb <= high:
         raise PlatformError(
             f"functions of {shape.memory_mb:,} MB cannot be had here",
-            fix=f"ask for {max(low, _LEAST_ASKED_MB)} to {high:,} MB",
+            fix=f"ask for {low} to {high:,} MB",
         )

@@ -39,7 +39,8 @@ def _installation() -> Iterator[str]:
         yield program
         if not os.path.islink(program):  # noqa: PTH114
             return
-        program = os.path.normpath(os.path.join(os.path.dirname(program), os.readlink(program)))  # noqa: PTH115, PTH118, PTH120
+        target = Path(program).parent / Path(program).readlink()
+        program = os.path.normpath(target)
 
 
 def _own_source() -> Iterator[str]:
