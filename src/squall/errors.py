@@ -82,7 +82,18 @@ class StoreFullError(StoreError):
 
 
 class LostUpdatesError(StoreError):
-    """A shard of the parameter store died and came back without its latest updates, or with none."""
+    """A shard of the parameter store died and came back without its latest updates, or with none.
+
+    Attributes
+    ----------
+    restored : bool
+        Whether it came back with what a snapshot held, so that work can go on from there.
+    incarnation : str
+        Which of its lives this is; the same for all clients.
+    """
+
+    restored: bool = False
+    incarnation: str = ""
 
 
 class PlatformError(SquallError):

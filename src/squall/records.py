@@ -596,3 +596,4 @@ class JobStatus:
     lost_s: float = 0.0
     attempts: list[AttemptRecord] = field(default_factory=list)
     reason: str = ""
+    notes: list[str] = field(default_factory=list)

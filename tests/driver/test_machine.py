@@ -22,6 +22,7 @@ from squall.driver.events import (
     RequestStop,
     Start,
     Stop,
+    StoreRestored,
     Tick,
 )
 from squall.driver.ledger import Ledger, load_prices
@@ -32,6 +33,7 @@ from squall.records import HeldOut, Outcome, OutcomeKind, Phases, Report
 FINISHED = Outcome(OutcomeKind.RETURNED, {"end": "finished"}, billed_s=1.0)
 HANDOVER = Outcome(OutcomeKind.RETURNED, {"end": "handover"}, billed_s=1.0)
 STOPPED = Outcome(OutcomeKind.RETURNED, {"end": "stopped"}, billed_s=1.0)
+ROLLED_BACK = Outcome(OutcomeKind.RETURNED, {"end": "rolled back"}, billed_s=1.0)
 THROTTLED = Outcome(OutcomeKind.THROTTLED)
 KILLED = Outcome(OutcomeKind.KILLED, signal=9, billed_s=1.0)
 
@@ -529,3 +531,17 @@ class AnyCourse(RuleBasedStateMachine):
 
 AnyCourse.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestAnyCourse = AnyCourse.TestCase
+
+
+def test_a_restored_store_is_noted_once_and_its_workers_succeeded_without_limit() -> None:
+    machine = make(2, max_restarts=1)
+    told = StoreRestored("0:a-1", "shard 0 came back")
+    assert run(machine, Start(), Ended(0, 1, KILLED, 50), told) == []
+    for attempt in range(2, 9):
+        assert run(machine, Ended(0, attempt, ROLLED_BACK, 20)) == [Launch(0, attempt + 1)]
+    run(machine, told, StoreRestored("0:a-2", "shard 0 came back again"))
+    assert machine.status(1.0).notes == [
+        "after 1.0 s: shard 0 came back",
+        "after 1.0 s: shard 0 came back again",
+    ]
+    assert machine.attempts[0, 3].first_minibatch == 20, "from where the store says that the slot is"

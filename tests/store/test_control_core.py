@@ -157,3 +157,20 @@ def test_blob_waiters_are_called_once() -> None:
     blobs.delete("k")
     assert blobs.n_bytes == 0
     assert not blobs._waiters
+
+
+@pytest.mark.parametrize(("read", "expected"), [(1, [1, 2, 7]), (3, [7]), (5, [7])])
+def test_after_a_restore_the_driver_goes_on_from_its_own_number(read: int, expected: list[int]) -> None:
+    """The snapshot held reports 0 to 2; the driver may have read fewer, or more that came after it."""
+    before, after = ControlCore(), ControlCore()
+    for core in (before, after):
+        core.open_job("job", Cells.private(N_SLOTS))
+        core.register("job", 0, 0, 1)
+    for rows in range(3):
+        before.report("job", report_of(0, 0, rows=rows))
+    after.restore("job", before.kept("job"))
+    after.report("job", report_of(0, 0, rows=7))
+    assert [report.rows for report in after.reports("job", read)] == expected
+    assert [report.rows for report in after.reports("job", read)] == expected, "the reply may be lost"
+    after.report("job", report_of(0, 0, rows=8))
+    assert [report.rows for report in after.reports("job", read + len(expected))] == [8]

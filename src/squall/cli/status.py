@@ -32,6 +32,8 @@ def run_status(job: str, storage: str | None) -> None:
         console.print()
     console.print(_attempts(record.attempts))
     console.print()
+    for note in record.notes:
+        console.print(Text(note, "yellow"), soft_wrap=True)
     print_bill(record.bill, local=True)
 
 

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from squall.driver.events import Ended
-from squall.errors import DivergenceError, FunctionError, JobError, SquallError, StoreLostError
+from squall.errors import (
+    DivergenceError,
+    FunctionError,
+    JobError,
+    LostUpdatesError,
+    SquallError,
+    StoreLostError,
+)
 from squall.records import OutcomeKind
 
 
@@ -44,6 +51,14 @@ def store_lost(told: str) -> StoreLostError:
     return StoreLostError(
         f"the parameter store has ended or is cut off, so there is no model: {told}",
         fix="start the job again; if the system killed the store, its log says why (often: out of memory)",
+    )
+
+
+def rounds_lost(told: str) -> LostUpdatesError:
+    """The error for one of several shards that is some rounds of `"bsp"` behind the others."""
+    return LostUpdatesError(
+        f"its rounds cannot go on, since the other shards are ahead: {told}",
+        fix='start the job again; "bsp" goes on over one shard, the other modes over any number',
     )
 
 

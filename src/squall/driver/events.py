@@ -38,6 +38,11 @@ class Ended:
         """Reports that the worker had sent when it returned; 0 if it died."""
         return int(self.outcome.value["reports"]) if self.outcome.kind is OutcomeKind.RETURNED else 0
 
+    @property
+    def rolled_back(self) -> bool:
+        """Whether it ended because the store had lost some of its slot's updates."""
+        return self.outcome.kind is OutcomeKind.RETURNED and self.outcome.value["end"] == "rolled back"
+
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
@@ -59,7 +64,18 @@ class Tick:
     """Time has passed."""
 
 
-Event = Start | Reported | Ended | Evaluated | Stop | Tick
+@dataclass(frozen=True, slots=True)
+class StoreRestored:
+    """A shard of the store has come back from a snapshot; ``told`` says which, and what it lost.
+
+    Every connection that notices tells of it; ``incarnation`` is the same each time.
+    """
+
+    incarnation: str
+    told: str
+
+
+Event = Start | Reported | Ended | Evaluated | Stop | Tick | StoreRestored
 
 # ---------------------------------------------------------------------------------- commands
 

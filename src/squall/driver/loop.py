@@ -10,21 +10,20 @@ import queue
 import threading
 import time
 import uuid
-from collections import Counter
 from contextlib import ExitStack
-from dataclasses import replace
 
 import msgspec
 import numpy as np
 
 from squall.data.objects import ObjectStore, default_storage
 from squall.driver import events
-from squall.driver.causes import store_lost
+from squall.driver.arrivals import Arrivals, Happened, Unheard
+from squall.driver.causes import rounds_lost, store_lost
 from squall.driver.claims import claim
 from squall.driver.ledger import Ledger, load_prices
 from squall.driver.machine import JobMachine, Limits
 from squall.driver.record import JobRecord, Recorder, record_of
-from squall.driver.session import HEARTBEAT_S, Arrived, Session, Unheard, open_session, warm_up
+from squall.driver.session import HEARTBEAT_S, Session, open_session, warm_up
 from squall.driver.spec import JobResult, JobSpec, Prepared, StoppedError, stopped_early
 from squall.log import get_logger
 from squall.protocols import Endpoint, Invocation
@@ -50,13 +49,11 @@ class JobLoop:
     def __init__(self, spec: JobSpec) -> None:
         self.spec = spec
         self.id = uuid.uuid4().hex[:12]
-        self._inbox: queue.SimpleQueue[events.Event | Arrived | Unheard | BaseException] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[events.Event | Happened | BaseException] = queue.SimpleQueue()
         self._leaving = threading.Event()  # what still runs in other threads is not wanted any more
         self._began = time.monotonic()
         self._ended_s: float | None = None
         self._stop_reason = ""
-        self._reports_from: Counter[tuple[int, int]] = Counter()
-        self._ends: list[events.Ended] = []
         self._measuring: tuple[int, Float32] = (-1, np.empty((0, 1), dtype=np.float32))
         self._best: Float32 | None = None  # weights at the lowest held-out loss
         self._invocations: dict[tuple[int, int], Invocation] = {}
@@ -167,11 +164,12 @@ class JobLoop:
     # --------------------------------------------------------------------------------- the loop
 
     def _drive(self, session: Session, prepared: Prepared, recorder: Recorder) -> Float32:
-        machine = self._machine
+        machine, control = self._machine, session.store.control
+        arrivals = Arrivals(lambda slot: int(control.progress(self.id, slot)[0]))
         self._inbox.put(events.Start(prepared.rows))
         ticked = self._now()
         while not machine.ended:
-            arrived = self._next_events(session)
+            arrived = self._next_events(session, arrivals)
             if self._now() - ticked > TICK_S:  # also when reports never cease to arrive
                 ticked = self._now()
                 arrived.append(events.Tick())
@@ -196,7 +194,7 @@ class JobLoop:
             self._best = self._measuring[1]
         return commands
 
-    def _next_events(self, session: Session) -> list[events.Event]:
+    def _next_events(self, session: Session, arrivals: Arrivals) -> list[events.Event]:
         try:
             event = self._inbox.get(timeout=TICK_S)
         except queue.Empty:
@@ -207,21 +205,11 @@ class JobLoop:
             if not self._machine.is_ending:
                 raise store_lost(str(event.error).partition("\n")[0]) from event.error
             return []  # the rest of the reports is lost, the model is not
-        if isinstance(event, Arrived):
-            for report in event.reports:
-                self._reports_from[report.slot, report.attempt] += 1
-            return [*map(events.Reported, event.reports), *self._due_ends(session)]
-        if isinstance(event, events.Ended):
-            self._ends.append(event)
-            return self._due_ends(session)
-        return [event]
-
-    def _due_ends(self, session: Session) -> list[events.Event]:
-        """Ends of workers, once all that they reported before has come in."""
-        due = [end for end in self._ends if self._reports_from[end.slot, end.attempt] >= end.reports_sent]
-        self._ends = [end for end in self._ends if end not in due]
-        progress = session.store.control.progress
-        return [replace(end, minibatches=int(progress(self.id, end.slot)[0])) for end in due]
+        if isinstance(event, events.StoreRestored):
+            _log.warning("job %s: %s", self.id, event.told)
+            if session.rounds_split:
+                raise rounds_lost(event.told)
+        return arrivals.take(event)
 
     def _execute(self, command: events.Command, session: Session) -> None:
         match command:

@@ -34,6 +34,7 @@ from squall.driver.events import (
     RequestStop,
     Start,
     Stop,
+    StoreRestored,
     Tick,
 )
 from squall.driver.ledger import Ledger
@@ -121,6 +122,7 @@ class JobMachine:
         self._evaluated = -1  # newest epoch measured
         self._stop_at: float | None = None
         self._started_at = 0.0
+        self._restored: dict[str, str] = {}  # shards of the store that came back from snapshots
 
     @property
     def ended(self) -> bool:
@@ -158,6 +160,9 @@ class JobMachine:
                 return self._measured(epoch, held_out, now)
             case Stop(reason):
                 return self._stop(reason, now)
+            case StoreRestored(incarnation, told):
+                self._restored.setdefault(incarnation, f"after {now:.1f} s: {told}")
+                return []  # each worker finds out by itself, and ends
             case Tick():
                 return self._tick(now)
 
@@ -243,14 +248,14 @@ class JobMachine:
         if known is None or known.outcome is not None:
             return []  # told twice
         done_before = slot.minibatches
-        slot.minibatches = max(done_before, event.minibatches)
+        slot.minibatches = event.minibatches if event.rolled_back else max(done_before, event.minibatches)
         slot.running.discard(event.attempt)
         if outcome.kind is not OutcomeKind.RETURNED:
             slot.still_since = now
         self.attempts[key] = msgspec.structs.replace(
             known,
             first_minibatch=done_before,
-            minibatches=slot.minibatches - done_before,
+            minibatches=max(0, slot.minibatches - done_before),
             ended_s=now,
             outcome=outcome,
             cost_usd=self.ledger.end(key, outcome.billed_s),
@@ -271,7 +276,7 @@ class JobMachine:
             end = outcome.value["end"]
             if end in ("finished", "stopped"):
                 return self._finished(event, slot, now)
-            slot.failures = 0 if advanced or end == "superseded" else slot.failures + 1
+            slot.failures = 0 if advanced or end in ("superseded", "rolled back") else slot.failures + 1
             if slot.failures > self._limits.max_restarts:
                 return self._fail(causes.lifetime_too_short(event.slot))
             return self._successor(event, slot, now)
@@ -386,4 +391,5 @@ class JobMachine:
             lost_s=sum(a.lost_s for a in attempts),
             attempts=attempts,
             reason=self.reason,
+            notes=list(self._restored.values()),
         )

@@ -40,6 +40,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     bill: Bill
     history: list[HistoryRecord]
     attempts: list[AttemptRecord]
+    notes: list[str] = []
     format_version: int = 1
 
 
@@ -57,6 +58,7 @@ def record_of(job: str, machine: JobMachine, now: float) -> JobRecord:
         bill=machine.ledger.bill(now),
         history=list(machine.history),
         attempts=status.attempts,
+        notes=status.notes,
     )
 
 

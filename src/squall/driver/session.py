@@ -14,16 +14,19 @@ import numpy as np
 
 from squall.config import Run
 from squall.data.objects import ObjectStore
+from squall.driver.arrivals import Arrived, Happened, Unheard
+from squall.driver.events import StoreRestored
 from squall.driver.spec import JobSpec, Prepared, StoppedError
-from squall.errors import SquallError, StoreError
+from squall.errors import LostUpdatesError, SquallError, StoreError
 from squall.log import get_logger
 from squall.protocols import Endpoint
-from squall.records import Report, Shape, TableSpec, WorkerTask
+from squall.records import Shape, TableSpec, WorkerTask
 from squall.registry import BACKENDS
 from squall.store import Store, StoreAddress, connect
 from squall.store.auth import store_token
-from squall.store.connection import Patience
+from squall.store.connection import Forgiveness, Patience
 from squall.store.process import end_silent_store, shared_store
+from squall.worker.strategies import strategy_from_dict
 
 T = TypeVar("T")
 
@@ -37,24 +40,15 @@ _log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class Arrived:
-    """Reports, in order, as the listener brought them."""
-
-    reports: list[Report]
-
-
-@dataclass(frozen=True)
-class Unheard:
-    """Reports can no longer be had."""
-
-    error: SquallError
-
-
-@dataclass(frozen=True)
 class Session:
-    """A job's connections.  ``task`` is the event of every worker, but for slot and attempt."""
+    """A job's connections.  ``task`` is the event of every worker, but for slot and attempt.
+
+    ``rounds_split`` says that rounds of all workers' updates are put together by each of several
+    shards: were one of them restored, it would be some rounds behind the others.
+    """
 
     store: Store
+    rounds_split: bool
     endpoint: Endpoint
     evaluator: ThreadPoolExecutor
     task: WorkerTask
@@ -107,14 +101,15 @@ def open_session(
     prepared: Prepared,
     objects: ObjectStore,
     warm: WarmUp,
-    emit: Callable[[Arrived | Unheard], None],
+    emit: Callable[[Happened], None],
     patience: Patience,
     resources: ExitStack,
 ) -> Session:
     """Open everything; ``resources`` gives it back.
 
-    ``emit`` is called, from a thread, with every batch of reports, and with the error if the
-    store can no longer be reached.  ``patience`` says how long the store may take to answer.
+    ``emit`` is called, from a thread, with every batch of reports, with the error if the store can no
+    longer be reached, and when a shard of it has come back from a snapshot.  ``patience`` says how
+    long the store may take to answer.
     """
     endpoint = _in_time(warm.endpoint, "launcher", patience)
     _in_time(warm.address, "store", patience)
@@ -139,7 +134,8 @@ def open_session(
         seed=spec.seed,
         chaos=spec.run.resolve_backend().chaos,
     )
-    return Session(store, endpoint, evaluator, task)
+    rounds_split = strategy_from_dict(spec.strategy).synchronous and "," in store.address
+    return Session(store, rounds_split, endpoint, evaluator, task)
 
 
 def _open_store(
@@ -147,11 +143,11 @@ def _open_store(
     job: str,
     n_slots: int,
     table: TableSpec,
-    emit: Callable[[Arrived | Unheard], None],
+    emit: Callable[[Happened], None],
     patience: Patience,
     resources: ExitStack,
 ) -> Store:
-    store = resources.enter_context(connect(address.url, address.token, patience))
+    store = resources.enter_context(connect(address.url, address.token, patience, _telling(emit)))
     store.control.open_job(job, n_slots)
     closing = threading.Event()
     arguments = (address, job, closing, emit, patience)
@@ -165,6 +161,13 @@ def _open_store(
     # Maps it, where it is mapped: the model can then be had although the store has died.
     store.tables.pull(table.name, np.zeros(0, dtype=np.int64))
     return store
+
+
+def _telling(emit: Callable[[Happened], None]) -> Forgiveness:
+    def tell(error: LostUpdatesError) -> None:
+        emit(StoreRestored(error.incarnation, f"{error.where}: {error.what}"))
+
+    return tell
 
 
 def _close_job(store: Store, job: str) -> None:
@@ -190,13 +193,13 @@ def _listen(
     address: StoreAddress,
     job: str,
     closing: threading.Event,
-    emit: Callable[[Arrived | Unheard], None],
+    emit: Callable[[Happened], None],
     patience: Patience,
 ) -> None:
     """Bring reports as they come, on a connection of its own."""
     seen = 0
     try:
-        with connect(address.url, address.token, patience) as store:
+        with connect(address.url, address.token, patience, _telling(emit)) as store:
             while not closing.is_set():
                 reports = store.control.reports(job, seen, _POLL_S)
                 if reports:

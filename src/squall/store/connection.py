@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NoReturn, TypeVar
 
-from squall.errors import StoreError, StoreLostError
+from squall.errors import LostUpdatesError, StoreError, StoreLostError
 from squall.store import wire
 
 REPLY_TIMEOUT_S = 60.0
@@ -18,6 +18,9 @@ REPLY_TIMEOUT_S = 60.0
 
 Patience = Callable[[], float]
 """Says, before each request, how many seconds a reply to it may take."""
+
+Forgiveness = Callable[[LostUpdatesError], None]
+"""Is told of updates that a restored shard has lost, and takes it upon itself to have them made again."""
 
 _Reply = TypeVar("_Reply", bound=wire.Reply)
 _Greeting = TypeVar("_Greeting", wire.Welcome, wire.Challenge)

@@ -39,6 +39,18 @@ class _Job:
     reports: deque[Report] = field(default_factory=deque)
     first: int = 0  # number of the oldest report kept
     waiters: list[Callable[[], None]] = field(default_factory=list)
+    n_restored: int | None = None  # reports that a snapshot held, before the driver has asked again
+
+    def skip_read(self, after: int) -> None:
+        """After a restore: forget what the driver had read of it, and count on from its number.
+
+        It may have read more than the snapshot knows of, so that new reports would else be numbered
+        like some that it has.
+        """
+        if self.n_restored is not None and after >= self.first:
+            for _ in range(min(after - self.first, self.n_restored)):
+                self.reports.popleft()
+            self.first, self.n_restored = after, None
 
     def wake(self) -> None:
         waiters, self.waiters = self.waiters, []
@@ -195,6 +207,7 @@ class ControlCore:
             If ``after`` lies before what has been forgotten, or beyond what has come.
         """
         entry = self._job(job)
+        entry.skip_read(after)
         end = entry.first + len(entry.reports)
         if not entry.first <= after <= end:
             raise StoreError(
@@ -218,7 +231,7 @@ class ControlCore:
         entry = self._job(job)
         entry.slots[:] = [_Slot(s.pid, s.client, s.state, s.reported) for s in kept.slots]
         entry.reports.extend(kept.reports)
-        entry.first = kept.first
+        entry.first, entry.n_restored = kept.first, len(kept.reports)
         entry.clocks.restore(kept.clocks, kept.barriers)
 
     def watch(self, job: str, waiter: Callable[[], None]) -> Callable[[], None]:

@@ -10,7 +10,7 @@ from squall.errors import StoreError
 
 if TYPE_CHECKING:
     from squall.protocols import Blobs, Control, Tables
-    from squall.store.connection import Patience
+    from squall.store.connection import Forgiveness, Patience
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,10 @@ class StoreAddress:
 
 class Store(Protocol):
     """A client of a store; it belongs to the thread that made it."""
+
+    @property
+    def address(self) -> str:
+        """Where it is; of several shards, separated by commas."""
 
     @property
     def tables(self) -> Tables:
@@ -50,7 +54,9 @@ class Store(Protocol):
     ) -> None: ...
 
 
-def connect(address: str, token: str = "", patience: Patience | None = None) -> Store:
+def connect(
+    address: str, token: str = "", patience: Patience | None = None, forgive: Forgiveness | None = None
+) -> Store:
     """Connect to the store at ``"unix:<path>"`` (its memory is mapped) or ``"tcp://host:port"``.
 
     By TLS it is ``"tls://host:port"``; several servers are listed as ``"tcp://host:port,host:port"``.
@@ -63,6 +69,9 @@ def connect(address: str, token: str = "", patience: Patience | None = None) -> 
         What a store on TCP asks for.
     patience : callable, optional
         Says, before each request, how many seconds its reply may take; default 60.
+    forgive : callable, optional
+        Called with the `LostUpdatesError` when a shard has come back from a snapshot; the request goes
+        on then.  Without, that error is raised, once.
 
     Raises
     ------
@@ -77,7 +86,7 @@ def connect(address: str, token: str = "", patience: Patience | None = None) -> 
     if scheme in ("tcp", "tls"):
         from squall.store import tcp
 
-        return tcp.connect(address, token, patience)
+        return tcp.connect(address, token, patience, forgive)
     raise StoreError(
         f"{address!r} is not the address of a store",
         fix='use "unix:/path", "tcp://host:port" or "tls://host:port"',

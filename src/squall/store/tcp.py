@@ -23,7 +23,7 @@ from squall.errors import LostUpdatesError, StoreError
 from squall.records import Float32, Int64, Meeting, Stamp, Sync, TableSpec, Update
 from squall.store import wire
 from squall.store.auth import check_server, prove
-from squall.store.connection import Connection, Patience
+from squall.store.connection import Connection, Forgiveness, Patience
 from squall.store.control import no_such_job
 from squall.store.meetings import meet
 from squall.store.requests import RemoteControl, RemoteStore
@@ -41,7 +41,9 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 0.5
 _BUFFER = 64 << 10  # bytes: a reply that fits is received at once
 
 
-def connect(address: str, token: str = "", patience: Patience | None = None) -> TcpStore | ShardedStore:
+def connect(
+    address: str, token: str = "", patience: Patience | None = None, forgive: Forgiveness | None = None
+) -> TcpStore | ShardedStore:
     """Connect to the store at ``"tcp://host:port"`` or, by TLS, ``"tls://host:port"``.
 
     A server says which other shards it has beside it; shards that are served apart are listed,
@@ -55,13 +57,15 @@ def connect(address: str, token: str = "", patience: Patience | None = None) -> 
         What it asks for, if anything.
     patience : callable, optional
         Seconds that a reply may take.
+    forgive : callable, optional
+        See :func:`squall.store.connect`.
 
     Raises
     ------
     StoreError
         If the address is not of this form, nobody answers there, or the token is wrong.
     """
-    shards = connections(address, token, patience)
+    shards = connections(address, token, patience, forgive)
     if len(shards) == 1:
         return TcpStore(shards[0])
     from squall.store.sharding import ShardedStore
@@ -69,13 +73,15 @@ def connect(address: str, token: str = "", patience: Patience | None = None) -> 
     return ShardedStore(shards)
 
 
-def connections(address: str, token: str = "", patience: Patience | None = None) -> list[TcpConnection]:
+def connections(
+    address: str, token: str = "", patience: Patience | None = None, forgive: Forgiveness | None = None
+) -> list[TcpConnection]:
     """Open connections to all shards of a store, in order; see `connect`."""
     scheme, _, places = address.partition("://")
     with contextlib.ExitStack() as undo:
         shards: dict[str, TcpConnection] = {}
         for place in places.split(","):
-            first = TcpConnection(f"{scheme}://{place}", token, patience)
+            first = TcpConnection(f"{scheme}://{place}", token, patience, forgive)
             undo.callback(first.close)
             if first.address in shards:  # announced by one before
                 continue
@@ -83,7 +89,8 @@ def connections(address: str, token: str = "", patience: Patience | None = None)
             assert first.server is not None
             for port in first.server.ports or (first.port,):
                 url = url_of(first.tls, first.host, port)
-                shards[url] = first if port == first.port else TcpConnection(url, token, patience)
+                own = port == first.port
+                shards[url] = first if own else TcpConnection(url, token, patience, forgive)
                 undo.callback(shards[url].close)
         for shard in shards.values():
             shard.open()
@@ -127,12 +134,16 @@ class TcpConnection(Connection):
         What the server and this client show each other that they know; empty for none.
     patience : callable, optional
         Seconds that a reply may take.
+    forgive : callable, optional
+        See :func:`squall.store.connect`.
     """
 
-    def __init__(self, address: str, token: str, patience: Patience | None = None) -> None:
+    def __init__(
+        self, address: str, token: str, patience: Patience | None = None, forgive: Forgiveness | None = None
+    ) -> None:
         super().__init__(address, patience)
         self.tls, self.host, self.port = _place(address)
-        self._token = token
+        self._token, self._forgive = token, forgive
         self.server: wire.ServerInfo | None = None  # as of the last greeting
         self._timeout = 0.0
         self._buffer = memoryview(bytearray(_BUFFER))
@@ -177,7 +188,10 @@ class TcpConnection(Connection):
         """Remember who has answered; raises `LostUpdatesError`, once, if it is not who did before."""
         before, self.server = self.server, server
         if before is not None and before.incarnation != server.incarnation:
-            raise _lost(self.address, server)
+            error = _lost(self.address, server)
+            if self._forgive is None or not error.restored:
+                raise error
+            self._forgive(error)
 
     def _try_again(self, failures: int) -> bool:
         if failures > RETRIES or self._closed:
@@ -359,12 +373,14 @@ def _lost(address: str, server: wire.ServerInfo) -> LostUpdatesError:
             fix="start the job again; one served with --snapshot-every forgets less",
         )
     ago = max(0.0, time.time() - server.restored.taken_at)
-    return LostUpdatesError(
+    error = LostUpdatesError(
         f"it died and came back from snapshot {server.restored.number}: what was pushed to it in the "
         f"last {ago:.1f} s is lost",
         where=where,
         fix="start the job again, or go on from there where losing a few updates does no harm",
     )
+    error.restored, error.incarnation = True, f"{server.shard}:{server.incarnation}"
+    return error
 
 
 class StopFlags:

@@ -23,7 +23,7 @@ from squall.protocols import Blobs, Control, FunctionContext, Strategy
 from squall.records import Chaos, OptimizerSpec, Registration, WorkerTask, turn_key
 from squall.worker.reporter import Reporter
 
-End = Literal["finished", "stopped", "handover", "superseded"]
+End = Literal["finished", "stopped", "handover", "superseded", "rolled back"]
 
 
 class Ended(NamedTuple):

@@ -11,7 +11,7 @@ import msgspec
 from squall.data.iterator import MinibatchStream, block_rows
 from squall.data.objects import ObjectStore
 from squall.data.training import load_training
-from squall.errors import StaleAttemptError
+from squall.errors import LostUpdatesError, StaleAttemptError
 from squall.models.logistic import LogisticModel
 from squall.protocols import FunctionContext
 from squall.records import WorkerTask, turn_key
@@ -38,7 +38,7 @@ def handle(event: dict[str, Any], context: FunctionContext) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``{"end": "finished" | "stopped" | "handover", "reports": how many were sent}``.
+        An :class:`~squall.worker.loop.Ended` as plain data: why it ended, how many reports were sent.
     """
     started = time.monotonic()
     task = msgspec.convert(event, WorkerTask)
@@ -48,6 +48,12 @@ def handle(event: dict[str, Any], context: FunctionContext) -> dict[str, Any]:
     except StaleAttemptError as error:  # another delivery of this event, or a successor, is at work
         print(f"slot {task.slot} attempt {task.attempt}: {error}")
         return Ended("superseded", 0)._asdict()
+    except LostUpdatesError as error:
+        if not error.restored:
+            raise
+        # The successor makes again what is lost, from where the restored store says the slot is.
+        print(f"slot {task.slot} attempt {task.attempt}: {error}")
+        return Ended("rolled back", 0)._asdict()
 
 
 def _work(task: WorkerTask, context: FunctionContext, started: float) -> Ended:
