@@ -323,6 +323,10 @@ class Run:
         A price list by name, or the path of a file of one's own.
     random_state : int, default 0
         Seed of shuffles and initial values.
+    checkpoint : str or float, optional
+        How often a store that ends with this process (``"embedded"``, ``"tcp"``) is written to
+        ``storage``, from where ``squall resume`` goes on after a crash of this process.  Default
+        ``"30s"``; None for never: then a job that is resumed trains from its first row again.
 
     Raises
     ------
@@ -346,6 +350,7 @@ class Run:
     budget: str | float | None = None
     prices: str | os.PathLike[str] = DEFAULT_PRICES
     random_state: int = 0
+    checkpoint: str | float | None = "30s"
 
     def __post_init__(self) -> None:
         problems = Problems("Run")
@@ -385,6 +390,8 @@ class Run:
         elif not os.fspath(self.prices):
             problems.add("prices='' names no price list; leave it out for the default")
         problems.integer("random_state", self.random_state, 0)
+        if self.checkpoint is not None:
+            problems.check(parse_duration, "checkpoint", self.checkpoint)
         problems.raise_if_any()
 
     def replace(self, **changes: Any) -> Run:
@@ -418,6 +425,11 @@ class Run:
     def deadline_s(self) -> float | None:
         """Deadline in seconds, if there is one."""
         return None if self.deadline is None else parse_duration(self.deadline)
+
+    @property
+    def checkpoint_s(self) -> float | None:
+        """Seconds between checkpoints, if there are any."""
+        return None if self.checkpoint is None else parse_duration(self.checkpoint)
 
     @property
     def budget_usd(self) -> float | None:

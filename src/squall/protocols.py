@@ -289,7 +289,8 @@ class Control(Protocol):
         """(driver) Reports number ``after`` and later; waits up to ``timeout`` s for one.
 
         For one reader, which asks each time from where it stopped: what is before ``after``
-        is forgotten.
+        is forgotten.  A new reader, which does not know where the last one stopped, begins with
+        −1: it gets all that are kept, and counts them from 0.
         """
 
     def request_stop(self, job: str) -> None:

@@ -55,4 +55,6 @@ class Registry:
             ) from error
 
 
+JOB_OPENERS = Registry("kind of job", {"estimator": Entry("squall.estimators.resuming:open_job")})
+
 BACKENDS = Registry("backend", {"local": Entry("squall.functions.local.pool:open_platform")})

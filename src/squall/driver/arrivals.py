@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+import msgspec
 
 from squall.driver import events
 from squall.errors import SquallError
@@ -61,7 +63,7 @@ class Arrivals:
     def _due_ends(self) -> list[events.Event]:
         due = [end for end in self._ends if self._is_heard(end)]
         self._ends = [end for end in self._ends if end not in due]
-        return [replace(end, minibatches=self._progress(end.slot)) for end in due]
+        return [msgspec.structs.replace(end, minibatches=self._progress(end.slot)) for end in due]
 
     def _is_heard(self, end: events.Ended) -> bool:
         return self._reports_lost or self._reports_from[end.slot, end.attempt] >= end.reports_sent

@@ -9,6 +9,7 @@ import msgspec
 
 from squall import procfs
 from squall.data.objects import ObjectStore
+from squall.errors import SquallError
 
 NAME = "owner.json"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -34,6 +35,14 @@ def is_dead(owner: Owner) -> bool | None:
     if not owner.boot or (owner.boot, owner.namespace) != (here.boot, here.namespace):
         return None
     return not procfs.is_running(owner.pid) or procfs.start_time(owner.pid) != owner.started
+
+
+def owner_is_dead(objects: ObjectStore, folder: str) -> bool | None:
+    """Whether the process that claimed ``folder`` has ended; None if that cannot be told."""
+    try:
+        return is_dead(msgspec.json.decode(objects.get(f"{folder}/{NAME}"), type=Owner))
+    except (SquallError, msgspec.MsgspecError):  # not there (any more), or cut off
+        return None
 
 
 def _owner(pid: int) -> Owner:

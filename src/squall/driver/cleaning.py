@@ -11,12 +11,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import msgspec
-
 from squall.data.objects import Entry, ObjectStore
-from squall.driver import claims
+from squall.driver.claims import owner_is_dead
 from squall.driver.record import FOLDER as RECORDS
-from squall.errors import SquallError
 
 
 @dataclass(frozen=True)
@@ -49,18 +46,10 @@ def _dead_jobs(objects: ObjectStore, long_ago: float) -> Iterator[Removable]:
     for folder, entries in _folders(objects, "jobs"):
         job = folder.partition("/")[2]
         last = max([*(e.modified for e in entries), recorded.get(f"{RECORDS}/{job}.json", 0.0)])
-        dead = _is_dead(objects, folder)
+        dead = owner_is_dead(objects, folder)  # if that is not known its age decides
         if dead or (dead is None and last < long_ago):
             why = "its process has ended" if dead else "no sign of life"
             yield Removable(folder, f"job {job}: {why}", sum(e.size for e in entries))
-
-
-def _is_dead(objects: ObjectStore, folder: str) -> bool | None:
-    key = f"{folder}/{claims.NAME}"
-    try:
-        return claims.is_dead(msgspec.json.decode(objects.get(key), type=claims.Owner))
-    except (SquallError, msgspec.MsgspecError):  # not there (any more), or cut off: its age decides
-        return None
 
 
 def _unused_data_sets(objects: ObjectStore, long_ago: float) -> Iterator[Removable]:

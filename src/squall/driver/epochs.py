@@ -54,6 +54,10 @@ class EpochBook:
         """Take a report in."""
         self._epochs.setdefault(report.epoch, Epoch()).add(report)
 
+    def forget_open(self) -> None:
+        """What was reported of epochs that are not complete is no longer so."""
+        self._epochs = {number: epoch for number, epoch in self._epochs.items() if number < len(self.history)}
+
     def close(self, complete: int, now: float, cost_usd: float) -> bool:
         """The first ``complete`` epochs are over; True if that is news."""
         opened = len(self.history)

@@ -1,30 +1,30 @@
-"""What can happen to a job (events), and what can be done about it (commands)."""
+"""What can happen to a job (events), and what can be done about it (commands).
+
+Events are plain data: a job's log (:mod:`squall.driver.joblog`) is made of them.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from squall.records import HeldOut, Outcome, OutcomeKind, Report
 
 # ------------------------------------------------------------------------------------ events
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(msgspec.Struct, frozen=True, tag=True):
     """Data and store are ready: training may begin, on so many rows an epoch (0: not known)."""
 
     rows: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Reported:
+class Reported(msgspec.Struct, frozen=True, tag=True):
     """A worker's report has arrived."""
 
     report: Report
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True, tag=True):
     """An invocation has ended; ``minibatches`` is where its slot stands now."""
 
     slot: int
@@ -44,28 +44,24 @@ class Ended:
         return self.outcome.kind is OutcomeKind.RETURNED and self.outcome.value["end"] == "rolled back"
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluated:
+class Evaluated(msgspec.Struct, frozen=True, tag=True):
     """Held-out quality of the model as it was when epoch ``epoch`` was complete."""
 
     epoch: int
     held_out: HeldOut
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(msgspec.Struct, frozen=True, tag=True):
     """Someone wants the job to end now and keep its model."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(msgspec.Struct, frozen=True, tag=True):
     """Time has passed."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreRestored:
+class StoreRestored(msgspec.Struct, frozen=True, tag=True):
     """A shard of the store has come back from a snapshot; ``told`` says which, and what it lost.
 
     Every connection that notices tells of it; ``incarnation`` is the same each time.
@@ -75,13 +71,23 @@ class StoreRestored:
     told: str
 
 
-Event = Start | Reported | Ended | Evaluated | Stop | Tick | StoreRestored
+class Resumed(msgspec.Struct, frozen=True, tag=True):
+    """Another process drives the job from now on; all workers of before are out of its reach.
+
+    ``positions`` are the minibatches that each slot has applied according to the store, and
+    ``restored`` says that the store itself was put back to an earlier moment.
+    """
+
+    positions: list[int]
+    restored: bool
+
+
+Event = Start | Reported | Ended | Evaluated | Stop | Tick | StoreRestored | Resumed
 
 # ---------------------------------------------------------------------------------- commands
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(msgspec.Struct, frozen=True):
     """Invoke a worker for a slot; a stand-by waits until its predecessor hands over."""
 
     slot: int
@@ -89,28 +95,24 @@ class Launch:
     standby: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(msgspec.Struct, frozen=True):
     """Tell a stand-by that it is its turn: the predecessor cannot say so any more."""
 
     slot: int
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class RequestStop:
+class RequestStop(msgspec.Struct, frozen=True):
     """Raise the flag that workers poll."""
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluate:
+class Evaluate(msgspec.Struct, frozen=True):
     """Take the model as it is now and measure it on held-out rows."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class CancelAll:
+class CancelAll(msgspec.Struct, frozen=True):
     """End all invocations that still run."""
 
 

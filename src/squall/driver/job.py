@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from squall.driver.loop import JobLoop
+from squall.driver.resuming import Resumption
 from squall.driver.spec import JobResult, JobSpec
 from squall.records import Bill, HistoryRecord, JobStatus
+from squall.registry import JOB_OPENERS
 
 T = TypeVar("T")
 
@@ -24,10 +26,14 @@ class Job(Generic[T]):
         What to do.
     finish : callable
         Makes the fitted model from the job's result.
+    resumption : Resumption, optional
+        What happened to it before, in the hands of another process.
     """
 
-    def __init__(self, spec: JobSpec, finish: Callable[[JobResult], T]) -> None:
-        self._loop = JobLoop(spec)
+    def __init__(
+        self, spec: JobSpec, finish: Callable[[JobResult], T], resumption: Resumption | None = None
+    ) -> None:
+        self._loop = JobLoop(spec, resumption)
         self._finish = finish
         self._done = threading.Event()
         self._result: JobResult | None = None
@@ -45,10 +51,37 @@ class Job(Generic[T]):
         finally:
             self._done.set()
 
+    @staticmethod
+    def open(url: str) -> Job[Any]:
+        """Go on with a job whose process is no more, in this one.
+
+        Parameters
+        ----------
+        url : str
+            The job's :attr:`url`.  Its id alone will do where the storage is the default one.
+
+        Returns
+        -------
+        Job
+            As :func:`squall.submit` gave; ``wait`` gives the fitted model.
+
+        Raises
+        ------
+        JobError
+            If it has ended, died before its data was prepared, or is driven by a living process.
+        """
+        job: Job[Any] = JOB_OPENERS.load("estimator")(url)
+        return job
+
     @property
     def id(self) -> str:
         """Unique name."""
         return self._loop.id
+
+    @property
+    def url(self) -> str:
+        """Where it is kept; :meth:`open` takes it."""
+        return f"{self._loop.storage}/jobs/{self.id}"
 
     def wait(self, timeout: float | None = None) -> T:
         """The fitted model, once the job has ended.

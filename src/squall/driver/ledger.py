@@ -111,6 +111,10 @@ class Ledger:
         if key in self._running:
             self._running[key] = now - billed_s
 
+    def running_s(self, key: tuple[int, int], now: float) -> float:
+        """Seconds that a running invocation has been billed for so far."""
+        return max(0.0, now - self._running.get(key, now))
+
     def end(self, key: tuple[int, int], billed_s: float) -> float:
         """An invocation has ended; returns what it cost, in dollars."""
         self._running.pop(key, None)

@@ -13,21 +13,25 @@ import uuid
 from contextlib import ExitStack
 
 import msgspec
-import numpy as np
 
 from squall.data.objects import ObjectStore, default_storage
 from squall.driver import events
 from squall.driver.arrivals import Arrivals, Happened, Unheard
 from squall.driver.causes import rounds_lost, store_lost
 from squall.driver.claims import claim
+from squall.driver.description import describe
+from squall.driver.invocations import Invocations
+from squall.driver.joblog import JobLog, TakenOverError
+from squall.driver.keeping import Keeper
 from squall.driver.ledger import Ledger, load_prices
 from squall.driver.machine import JobMachine, Limits
+from squall.driver.measuring import Measurer
 from squall.driver.record import JobRecord, Recorder, record_of
+from squall.driver.resuming import Resumption
 from squall.driver.session import HEARTBEAT_S, Session, open_session, warm_up
-from squall.driver.spec import JobResult, JobSpec, Prepared, StoppedError, stopped_early
+from squall.driver.spec import JobResult, JobSpec, Prepared, stopped_early
 from squall.log import get_logger
-from squall.protocols import Endpoint, Invocation
-from squall.records import Float32, HistoryRecord, JobStatus, Outcome, WorkerTask, turn_key
+from squall.records import Float32, HistoryRecord, JobStatus, turn_key
 from squall.store.connection import REPLY_TIMEOUT_S
 
 _log = get_logger(__name__)
@@ -44,20 +48,22 @@ class JobLoop:
     ----------
     spec : JobSpec
         The job.
+    resumption : Resumption, optional
+        What happened to it before, in the hands of another process.
     """
 
-    def __init__(self, spec: JobSpec) -> None:
-        self.spec = spec
-        self.id = uuid.uuid4().hex[:12]
+    def __init__(self, spec: JobSpec, resumption: Resumption | None = None) -> None:
+        self.spec, self._resumption = spec, resumption
+        place = spec.run.storage
+        self._objects = ObjectStore(default_storage() if place is None else place)
+        self.id = uuid.uuid4().hex[:12] if resumption is None else resumption.id
         self._inbox: queue.SimpleQueue[events.Event | Happened | BaseException] = queue.SimpleQueue()
         self._leaving = threading.Event()  # what still runs in other threads is not wanted any more
-        self._began = time.monotonic()
+        self._left = False  # another process drives the job now
+        self._began = time.monotonic() - (0.0 if resumption is None else resumption.elapsed_s)
         self._ended_s: float | None = None
         self._stop_reason = ""
-        self._measuring: tuple[int, Float32] = (-1, np.empty((0, 1), dtype=np.float32))
-        self._best: Float32 | None = None  # weights at the lowest held-out loss
-        self._invocations: dict[tuple[int, int], Invocation] = {}
-        self._logs: dict[tuple[int, int], str] = {}  # of those that have ended
+        self._invocations = Invocations(self._inbox.put)
         self._lock = threading.Lock()  # the machine is read by other threads
         self._machine = JobMachine(
             spec.n_workers,
@@ -72,6 +78,10 @@ class JobLoop:
                 max_restarts=MAX_RESTARTS,
             ),
         )
+        if resumption is not None:
+            self._machine.ledger.objects(resumption.description.gets, resumption.description.puts)
+            for entry in resumption.entries:
+                self._machine.handle(entry.event, entry.at)
 
     # ------------------------------------------------------------------- asked by other threads
 
@@ -97,8 +107,12 @@ class JobLoop:
 
     def logs(self) -> dict[tuple[int, int], str]:
         """What each attempt has written so far, by (slot, attempt)."""
-        running = {key: invocation.logs() for key, invocation in list(self._invocations.items())}
-        return {**running, **self._logs}
+        return self._invocations.logs()
+
+    @property
+    def storage(self) -> str:
+        """URL of the object store that keeps the job."""
+        return self._objects.url
 
     def _now(self) -> float:
         """Seconds since the job began, until it ended."""
@@ -114,8 +128,7 @@ class JobLoop:
         SquallError
             If the job failed, or was stopped before there was a model.
         """
-        storage = self.spec.run.storage
-        objects = ObjectStore(default_storage() if storage is None else storage)
+        objects = self._objects
         recorder = Recorder(objects)
         try:
             with ExitStack() as resources:
@@ -125,30 +138,61 @@ class JobLoop:
                 self._machine.abandon(error)
             raise
         finally:
-            recorder.write(self._record())
+            if not self._left:
+                recorder.write(self._record())
             recorder.forget_old()
 
     def _run(self, objects: ObjectStore, recorder: Recorder, resources: ExitStack) -> JobResult:
         warm = warm_up(self.spec.run, self._patience, resources)
-        folder = f"jobs/{self.id}"
-        resources.callback(objects.delete_prefix, folder)
-        claim(objects, folder)
-        prepared = self.spec.prepare(objects, folder, self._check_stopped)
+        resources.callback(self._forget, objects)
+        prepared = self._prepare(objects)
         read, written = objects.gets, objects.puts
-        self._machine.ledger.objects(read, written)
-        self._check_stopped()
         session = open_session(
-            self.id, self.spec, prepared, objects, warm, self._inbox.put, self._patience, resources
+            self.id,
+            self.spec,
+            prepared,
+            objects,
+            warm,
+            self._inbox.put,
+            self._patience,
+            resources,
+            resumed=self._resumption is not None,
+            left=lambda: self._left,
         )
-        resources.callback(self._end_invocations)
+        measurer = Measurer(self.spec.evaluate, self._inbox.put, objects, self.id)
+        resources.callback(measurer.close)
+        resources.callback(self._invocations.end)
+        resources.callback(measurer.unwanted)
         resources.callback(self._leaving.set)
-        weights = self._drive(session, prepared, recorder)
+        log = JobLog(objects, self.id) if self._resumption is None else self._resumption.log
+        keeper = Keeper(objects, self.id, log, recorder, session.checkpoint, self.spec.run.checkpoint_s)
+        resources.callback(keeper.close)
+        try:
+            weights = self._drive(session, prepared, keeper, measurer)
+        except TakenOverError:
+            self._left = True
+            raise
         self._machine.ledger.objects(objects.gets - read, objects.puts - written)  # to evaluate
         return self._result(prepared, weights)
 
+    def _prepare(self, objects: ObjectStore) -> Prepared:
+        """Data and description, which are there already if the job is resumed."""
+        folder = f"jobs/{self.id}"
+        claim(objects, folder)
+        prepared = self.spec.prepare(objects, folder, self._check_stopped)
+        if self._resumption is None:
+            self._machine.ledger.objects(objects.gets, objects.puts)
+            self._check_stopped()
+            describe(objects, self.id, self.spec, prepared, objects.gets, objects.puts)
+        return prepared
+
+    def _forget(self, objects: ObjectStore) -> None:
+        if not self._left:
+            objects.delete_prefix(f"jobs/{self.id}")
+
     def _check_stopped(self) -> None:
         """(during preparation) Raise if the job is to end before it has begun."""
-        self._handle(events.Tick())
+        self._handle(events.Tick(), self._now())
         reason = self._stop_reason or self._machine.reason
         if reason:
             raise stopped_early("training began", reason)
@@ -163,36 +207,50 @@ class JobLoop:
 
     # --------------------------------------------------------------------------------- the loop
 
-    def _drive(self, session: Session, prepared: Prepared, recorder: Recorder) -> Float32:
+    def _drive(self, session: Session, prepared: Prepared, keeper: Keeper, measurer: Measurer) -> Float32:
         machine, control = self._machine, session.store.control
         arrivals = Arrivals(lambda slot: int(control.progress(self.id, slot)[0]))
-        self._inbox.put(events.Start(prepared.rows))
+        self._inbox.put(self._first_event(session, prepared))
         ticked = self._now()
         while not machine.ended:
             arrived = self._next_events(session, arrivals)
             if self._now() - ticked > TICK_S:  # also when reports never cease to arrive
                 ticked = self._now()
                 arrived.append(events.Tick())
-                if recorder.due:
-                    recorder.write(self._record())
+                if keeper.tick(self._record):
+                    arrived.append(events.Stop("stopped from elsewhere"))
             for event in arrived:
-                for command in self._handle(event):
+                now = self._now()
+                commands = self._handle(event, now)
+                keeper.note(now, event, commands)
+                if self.spec.patience is not None and self._is_best(event):
+                    measurer.keep_best()
+                for command in commands:
                     _log.debug("job %s: %s: %s", self.id, type(event).__name__, command)
-                    self._execute(command, session)
+                    self._execute(command, session, measurer)
         if machine.error is not None:
             raise machine.error
         if not machine.trained_rows:
             raise stopped_early("any row was trained on", machine.reason)
-        if self.spec.patience is not None and self._best is not None:
-            return self._best
-        return session.store.tables.pull(session.task.table)
+        weights = session.store.tables.pull(session.task.table)
+        return weights if self.spec.patience is None else measurer.best(weights)
 
-    def _handle(self, event: events.Event) -> list[events.Command]:
+    def _first_event(self, session: Session, prepared: Prepared) -> events.Event:
+        if self._machine.state == "preparing":
+            return events.Start(prepared.rows)
+        progress = session.store.control.progress
+        positions = [int(progress(self.id, slot)[0]) for slot in range(self.spec.n_workers)]
+        return events.Resumed(positions, session.restored)
+
+    def _handle(self, event: events.Event, now: float) -> list[events.Command]:
         with self._lock:
-            commands = self._machine.handle(event, self._now())
-        if isinstance(event, events.Evaluated) and self._machine.best == (event.held_out.loss, event.epoch):
-            self._best = self._measuring[1]
-        return commands
+            return self._machine.handle(event, now)
+
+    def _is_best(self, event: events.Event) -> bool:
+        return isinstance(event, events.Evaluated) and self._machine.best == (
+            event.held_out.loss,
+            event.epoch,
+        )
 
     def _next_events(self, session: Session, arrivals: Arrivals) -> list[events.Event]:
         try:
@@ -211,60 +269,19 @@ class JobLoop:
                 raise rounds_lost(event.told)
         return arrivals.take(event)
 
-    def _execute(self, command: events.Command, session: Session) -> None:
+    def _execute(self, command: events.Command, session: Session, measurer: Measurer) -> None:
         match command:
             case events.Launch(slot, attempt, standby):
                 task = msgspec.structs.replace(session.task, slot=slot, attempt=attempt, standby=standby)
-                self._launch(session.endpoint, task)
+                self._invocations.launch(session.endpoint, task)
             case events.Release(slot, attempt):
                 session.store.blobs.put(turn_key(self.id, slot, attempt), b"go")
             case events.RequestStop():
                 session.store.control.request_stop(self.id)
             case events.Evaluate(epoch):
-                weights = session.store.tables.pull(session.task.table)
-                self._measuring = (epoch, weights)
-                session.evaluator.submit(self._evaluate, epoch, weights)
+                measurer.start(epoch, session.store.tables.pull(session.task.table))
             case events.CancelAll():
-                self._cancel_running()
-
-    # ------------------------------------------------------------ deeds, on threads of their own
-
-    def _launch(self, endpoint: Endpoint, task: WorkerTask) -> None:
-        key = (task.slot, task.attempt)
-        invocation = endpoint.invoke(msgspec.to_builtins(task))
-        self._invocations[key] = invocation
-
-        def ended(outcome: Outcome) -> None:
-            self._logs[key] = invocation.logs()
-            self._inbox.put(events.Ended(*key, outcome, 0, self._logs[key]))
-
-        invocation.add_done_callback(ended)
-
-    def _evaluate(self, epoch: int, weights: Float32) -> None:
-        assert self.spec.evaluate is not None
-        try:
-            self._inbox.put(events.Evaluated(epoch, self.spec.evaluate(weights, self._check_wanted)))
-        except Exception as error:  # noqa: BLE001 (it ends the job: the loop raises it)
-            self._inbox.put(error)
-
-    def _check_wanted(self) -> None:
-        if self._leaving.is_set():
-            raise StoppedError("the job has ended")
-
-    def _cancel_running(self) -> None:
-        for key, invocation in self._invocations.items():
-            if key not in self._logs:
-                invocation.cancel()
-
-    def _end_invocations(self) -> None:
-        """Nothing goes on running, whatever ended the job."""
-        self._cancel_running()
-        give_up = time.monotonic() + _END_S
-        for invocation in self._invocations.values():
-            try:
-                invocation.outcome(timeout=max(0.0, give_up - time.monotonic()))
-            except TimeoutError:  # (a cloud's function may be beyond reach; its own time limit ends it)
-                _log.warning("invocation %s of job %s has not ended yet", invocation.id, self.id)
+                self._invocations.cancel()
 
     # ----------------------------------------------------------------------------------- the end
 

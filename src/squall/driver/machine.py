@@ -4,7 +4,8 @@
 
     preparing ──Start──▶ running ──all slots done──▶ finishing ──▶ finished
         │                   │  ▲                         ▲
-        │                   │  └─ worker gone: its successor goes on
+        │                   │  ├─ worker gone: its successor goes on
+        │                   │  └─ Resumed: successors of all go on
         │                   └──────── Stop ──▶ stopping ─┘  (measures what is left to measure,
         │                                                    until a Stop or a limit ends that, too)
         └──────────────── error that no retry mends ──▶ failed
@@ -32,6 +33,7 @@ from squall.driver.events import (
     Release,
     Reported,
     RequestStop,
+    Resumed,
     Start,
     Stop,
     StoreRestored,
@@ -39,7 +41,7 @@ from squall.driver.events import (
 )
 from squall.driver.ledger import Ledger
 from squall.errors import SquallError
-from squall.records import AttemptRecord, HeldOut, HistoryRecord, JobStatus, OutcomeKind, Report
+from squall.records import AttemptRecord, HeldOut, HistoryRecord, JobStatus, Outcome, OutcomeKind, Report
 
 STOP_MARGIN_S = 0.25
 """Time that stopping takes; deadline and budget count it in."""
@@ -165,6 +167,8 @@ class JobMachine:
                 return []  # each worker finds out by itself, and ends
             case Tick():
                 return self._tick(now)
+            case Resumed(positions, restored):
+                return self._resumed(positions, restored, now)
 
     # ---------------------------------------------------------------- the course of training
 
@@ -315,6 +319,41 @@ class JobMachine:
         if self._evaluating is None:
             self.state = "finished"
         return commands
+
+    # ---------------------------------------------------------------------------- a new driver
+
+    def _resumed(self, positions: list[int], restored: bool, now: float) -> list[Command]:
+        """Count all that ran before as lost, and go on in their slots."""
+        self._lose_all(now)
+        if restored:
+            self._book.forget_open()  # their rows are visited again
+        behind = False
+        for slot, position in zip(self._slots, positions, strict=True):
+            if position < slot.minibatches:
+                slot.done, behind = False, True
+            slot.minibatches, slot.still_since, slot.retry_at, slot.failures = position, now, None, 0
+        if self.state == "stopping":
+            for slot in self._slots:
+                slot.done = True
+            return self._finish_if_all_done(now)
+        measure = self._evaluate_newest()
+        if self.state == "finishing" and not (behind and self.reason == "epochs"):
+            self.state = self.state if measure else "finished"
+            return measure
+        self.state, self.reason = "running", ""
+        to_do = [number for number, slot in enumerate(self._slots) if not slot.done]
+        return [*measure, *(self._launch(number, now) for number in to_do)]
+
+    def _lose_all(self, now: float) -> None:
+        for key, attempt in self.attempts.items():
+            if attempt.outcome is None:
+                lost = Outcome(OutcomeKind.LOST, billed_s=self.ledger.running_s(key, now))
+                self.attempts[key] = msgspec.structs.replace(
+                    attempt, ended_s=now, outcome=lost, cost_usd=self.ledger.end(key, lost.billed_s)
+                )
+        for slot in self._slots:
+            slot.running.clear()
+        self._evaluating = None
 
     # ---------------------------------------------------------------------------------- stops
 

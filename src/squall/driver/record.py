@@ -84,7 +84,7 @@ class Recorder:
         """Write it; a failure is logged, for the job itself does not depend on it."""
         self._written = time.monotonic()
         try:
-            self._objects.put(f"{FOLDER}/{record.id}.json", msgspec.json.encode(record))
+            self._objects.put(record_key(record.id), msgspec.json.encode(record))
         except StoreError as error:
             _log.warning("the record of job %s was not written: %s", record.id, error)
 
@@ -105,6 +105,11 @@ def _age(path: Path) -> float:
         return 0.0
 
 
+def record_key(job: str) -> str:
+    """The object with a job's record."""
+    return f"{FOLDER}/{job}.json"
+
+
 def read_record(objects: ObjectStore, job: str) -> JobRecord:
     """The newest record of a job.
 
@@ -113,7 +118,7 @@ def read_record(objects: ObjectStore, job: str) -> JobRecord:
     SquallError
         If there is none, or it cannot be read.
     """
-    key = f"{FOLDER}/{job}.json"
+    key = record_key(job)
     if not _NAME.fullmatch(job) or not objects.exists(key):
         known = [k.removeprefix(f"{FOLDER}/").removesuffix(".json") for k in objects.keys(FOLDER)]
         raise SquallError(

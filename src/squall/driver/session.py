@@ -12,15 +12,16 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from squall.config import Run
+from squall.config import STORES, Run
 from squall.data.objects import ObjectStore
 from squall.driver.arrivals import Arrived, Happened, Unheard
 from squall.driver.events import StoreRestored
+from squall.driver.keeping import checkpoints_of
 from squall.driver.spec import JobSpec, Prepared, StoppedError
-from squall.errors import LostUpdatesError, SquallError, StoreError
+from squall.errors import LostUpdatesError, SquallError, StoreError, StoreLostError
 from squall.log import get_logger
 from squall.protocols import Endpoint
-from squall.records import Shape, TableSpec, WorkerTask
+from squall.records import Shape, WorkerTask
 from squall.registry import BACKENDS
 from squall.store import Store, StoreAddress, connect
 from squall.store.auth import store_token
@@ -44,13 +45,16 @@ class Session:
     """A job's connections.  ``task`` is the event of every worker, but for slot and attempt.
 
     ``rounds_split`` says that rounds of all workers' updates are put together by each of several
-    shards: were one of them restored, it would be some rounds behind the others.
+    shards: were one of them restored, it would be some rounds behind the others.  ``restored`` says
+    that the store is not the one in which a job that is resumed was, but at best its checkpoint.
+    ``checkpoint`` writes one of that number; None where the store outlives this process.
     """
 
     store: Store
     rounds_split: bool
+    restored: bool
+    checkpoint: Callable[[int], None] | None
     endpoint: Endpoint
-    evaluator: ThreadPoolExecutor
     task: WorkerTask
 
 
@@ -82,10 +86,15 @@ def _store(run: Run) -> StoreAddress:
 
     Not the driver by memory and the workers by TCP: what it reads would race with the server.
     """
-    if "://" in run.store or run.store.startswith("unix:"):
+    if not _is_private(run):
         return StoreAddress(run.store, store_token() or "")
     process = shared_store()
     return process.listen_tcp() if run.store == "tcp" else StoreAddress(process.address)
+
+
+def _is_private(run: Run) -> bool:
+    """Whether the store is a process of this one's, which ends with it."""
+    return run.store in STORES
 
 
 def _endpoint(run: Run) -> Endpoint:
@@ -104,19 +113,30 @@ def open_session(
     emit: Callable[[Happened], None],
     patience: Patience,
     resources: ExitStack,
+    *,
+    resumed: bool,
+    left: Callable[[], bool],
 ) -> Session:
     """Open everything; ``resources`` gives it back.
 
     ``emit`` is called, from a thread, with every batch of reports, with the error if the store can no
     longer be reached, and when a shard of it has come back from a snapshot.  ``patience`` says how
-    long the store may take to answer.
+    long the store may take to answer, ``left`` at the end whether the job is another process's.
     """
     endpoint = _in_time(warm.endpoint, "launcher", patience)
     _in_time(warm.address, "store", patience)
     address = _store(spec.run)  # again: during a long preparation it may have idled out
     table = prepared.model.table(f"{job}/model", prepared.optimizer)
-    store = _open_store(address, job, spec.n_workers, table, emit, patience, resources)
-    evaluator = resources.enter_context(ThreadPoolExecutor(1, "squall-evaluate"))
+    private = _is_private(spec.run)
+    if resumed and private:
+        shared_store().restore_job(job, checkpoints_of(objects, job))
+    store = resources.enter_context(connect(address.url, address.token, patience, _telling(emit)))
+    restored = resumed and (private or not _is_open(store, job))
+    store.control.open_job(job, spec.n_workers)
+    _listen_to(address, job, emit, patience, resources, lambda: _close_job(store, job, left), resumed=resumed)
+    store.tables.create(table)
+    # Maps it, where it is mapped: the model can then be had although the store has died.
+    store.tables.pull(table.name, np.zeros(0, dtype=np.int64))
     task = WorkerTask(
         job=job,
         slot=-1,
@@ -135,32 +155,43 @@ def open_session(
         chaos=spec.run.resolve_backend().chaos,
     )
     rounds_split = strategy_from_dict(spec.strategy).synchronous and "," in store.address
-    return Session(store, rounds_split, endpoint, evaluator, task)
+    whole = strategy_from_dict(spec.strategy).synchronous
+
+    def checkpoint(number: int) -> None:
+        shared_store().keep_job(job, checkpoints_of(objects, job), number, whole=whole)
+
+    return Session(store, rounds_split, restored, checkpoint if private else None, endpoint, task)
 
 
-def _open_store(
+def _is_open(store: Store, job: str) -> bool:
+    try:
+        store.control.progress(job, 0)
+    except StoreLostError:
+        raise
+    except StoreError:
+        return False
+    return True
+
+
+def _listen_to(
     address: StoreAddress,
     job: str,
-    n_slots: int,
-    table: TableSpec,
     emit: Callable[[Happened], None],
     patience: Patience,
     resources: ExitStack,
-) -> Store:
-    store = resources.enter_context(connect(address.url, address.token, patience, _telling(emit)))
-    store.control.open_job(job, n_slots)
+    close: Callable[[], None],
+    *,
+    resumed: bool,
+) -> None:
+    """Listen until ``resources`` are given back; ``close`` then closes the job."""
     closing = threading.Event()
-    arguments = (address, job, closing, emit, patience)
+    arguments = (address, job, closing, emit, patience, -1 if resumed else 0)
     listener = threading.Thread(target=_listen, args=arguments, name="squall-reports")
     listener.start()
     # Given back in the reverse order; closing the job is what wakes the listener up.
     resources.callback(listener.join)
-    resources.callback(_close_job, store, job)
+    resources.callback(close)
     resources.callback(closing.set)
-    store.tables.create(table)
-    # Maps it, where it is mapped: the model can then be had although the store has died.
-    store.tables.pull(table.name, np.zeros(0, dtype=np.int64))
-    return store
 
 
 def _telling(emit: Callable[[Happened], None]) -> Forgiveness:
@@ -170,8 +201,10 @@ def _telling(emit: Callable[[Happened], None]) -> Forgiveness:
     return tell
 
 
-def _close_job(store: Store, job: str) -> None:
+def _close_job(store: Store, job: str, left: Callable[[], bool]) -> None:
     """Give the job's memory back, if need be together with a store that does not answer."""
+    if left():
+        return
     try:
         store.control.close_job(job)
     except StoreError as error:
@@ -195,16 +228,16 @@ def _listen(
     closing: threading.Event,
     emit: Callable[[Happened], None],
     patience: Patience,
+    after: int,
 ) -> None:
-    """Bring reports as they come, on a connection of its own."""
-    seen = 0
+    """Bring reports from number ``after`` on as they come, on a connection of its own."""
     try:
         with connect(address.url, address.token, patience, _telling(emit)) as store:
             while not closing.is_set():
-                reports = store.control.reports(job, seen, _POLL_S)
+                reports = store.control.reports(job, after, _POLL_S)
                 if reports:
                     emit(Arrived(reports))
-                    seen += len(reports)
+                    after = max(0, after) + len(reports)
     except SquallError as error:
         if not closing.is_set():  # closing the job refuses its listener, as meant
             emit(Unheard(error))

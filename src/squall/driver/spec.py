@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from squall.config import Run
@@ -21,6 +21,7 @@ class Prepared:
     optimizer: OptimizerSpec
     batch_size: int
     rows: int  # of the training data
+    fitting: Any = None  # plain data: what it takes to make the fitted model, beside the weights
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class JobSpec:
     prepare: Callable[[ObjectStore, str, Callable[[], None]], Prepared]
     evaluate: Callable[[Float32, Callable[[], None]], HeldOut] | None = None
     target_loss: float | None = None
+    tags: dict[str, str] = field(default_factory=dict)  # its user's words about it
     patience: int | None = None  # epochs without a better held-out loss; then the best model counts
 
 

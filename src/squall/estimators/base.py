@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Self
 
 import msgspec
@@ -16,12 +16,13 @@ from squall.driver.spec import JobResult, JobSpec
 from squall.errors import SettingError
 from squall.estimators.columns import ColumnsMixin, check_not_empty, training_data
 from squall.estimators.history import History
+from squall.estimators.plain import describe_fitting
 from squall.estimators.preparation import Preparation, Recipe, as_validation
 from squall.estimators.progress import wait_showing_progress
 from squall.estimators.transformers import BaseTransformer
 from squall.optim import CODES
 from squall.optim.schedules import SCHEDULES
-from squall.records import Bill, Float32, OptimizerSpec
+from squall.records import Bill, ColumnSpec, Float32, OptimizerSpec
 from squall.worker.strategies import ParameterServer
 
 
@@ -101,11 +102,12 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
         validation: Any,
         run: Run | None,
         before: Sequence[BaseTransformer] = (),
-        result: Callable[[], Any] | None = None,
+        whole: Any = None,
+        tags: dict[str, str] | None = None,
     ) -> Job[Any]:
         """Submit the job that fits ``before`` and then this model, in place.
 
-        The job's result is ``result()``, by default this model.
+        The job's result is ``whole``, by default this model.
         """
         self._check_settings()
         run = _checked_run(run)
@@ -120,8 +122,16 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
         n_workers = run.resolve_workers(data.n_rows)
         strategy = ParameterServer() if self.strategy is None else self.strategy
         _check_room_for_all(strategy, run, n_workers)
+        whole = self if whole is None else whole
         plan = Preparation(
-            self._recipe(), data, held_out, before, n_workers, self._seed(run), together=strategy.synchronous
+            self._recipe(),
+            data,
+            held_out,
+            before,
+            n_workers,
+            self._seed(run),
+            describe=lambda: describe_fitting(whole, plan.columns, plan.classes),
+            together=strategy.synchronous,
         )
         spec = JobSpec(
             run=run,
@@ -133,16 +143,17 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
             evaluate=None if held_out is None else plan.evaluate,
             target_loss=None if self.target_loss is None else float(self.target_loss),
             patience=None if self.early_stopping is None else int(self.early_stopping),
+            tags=tags or {},
         )
 
         def finish(ended: JobResult) -> Any:
-            self._finish(ended, plan)
-            return self if result is None else result()
+            self._finish(ended, plan.columns, plan.classes)
+            return whole
 
         return Job(spec, finish)
 
-    def _finish(self, result: JobResult, plan: Preparation) -> None:
-        self.columns_in_ = plan.columns
+    def _finish(self, result: JobResult, columns: list[ColumnSpec], classes: np.ndarray[Any, Any]) -> None:
+        self.columns_in_ = columns
         self.history_ = History(result.history)
         self.bill_ = result.bill
         self.cost_usd_ = result.bill.total_usd
@@ -150,7 +161,7 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
         self.n_iter_ = len(result.history)
         self.learning_rate_ = result.prepared.optimizer.learning_rate
         self.batch_size_ = result.prepared.batch_size
-        self._take(result.weights, plan.classes)
+        self._take(result.weights, classes)
 
     def _recipe(self) -> Recipe:
         return Recipe(

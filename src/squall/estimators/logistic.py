@@ -15,10 +15,9 @@ from squall.driver.spec import JobResult
 from squall.errors import DataError
 from squall.estimators.base import BaseModel
 from squall.estimators.columns import aligned, as_dataset
-from squall.estimators.preparation import Preparation
 from squall.models.logistic import LogisticModel
 from squall.preprocessing.layout import FeatureLayout
-from squall.records import Float32, Float64
+from squall.records import ColumnSpec, Float32, Float64
 from squall.worker.strategies import ParameterServer
 
 _FAR_WORSE_THAN_GUESSING = 100 * float(np.log(2))  # early losses of small data are a few times that
@@ -138,8 +137,8 @@ class LogisticRegression(ClassifierMixin, BaseModel):  # type: ignore[misc]
         tags.input_tags.sparse = True
         return tags
 
-    def _finish(self, result: JobResult, plan: Preparation) -> None:
-        super()._finish(result, plan)
+    def _finish(self, result: JobResult, columns: list[ColumnSpec], classes: npt.NDArray[Any]) -> None:
+        super()._finish(result, columns, classes)
         loss = self.history_[-1].loss if self.history_ else 0.0
         if loss > _FAR_WORSE_THAN_GUESSING:
             warnings.warn(

@@ -21,37 +21,22 @@ from safetensors.numpy import load
 from safetensors.numpy import save as to_bytes
 
 from squall._kernels import checksum
-from squall.config import is_integer, is_number
 from squall.errors import CorruptError, SettingError, SquallError
 from squall.estimators.base import BaseModel
 from squall.estimators.history import History
 from squall.estimators.logistic import LogisticRegression
 from squall.estimators.pipeline import Pipeline
-from squall.estimators.transformers import BaseTransformer, FeatureHasher, MinMaxScaler
+from squall.estimators.plain import Step, describe_step, steps_of
+from squall.estimators.transformers import FeatureHasher, MinMaxScaler
 from squall.paths import user_path
 from squall.preprocessing.transforms import transform_from_dict
-from squall.records import Bill, ColumnSpec, HistoryRecord
-from squall.worker.strategies import ParameterServer, strategy_from_dict
+from squall.worker.strategies import strategy_from_dict
 
 FORMAT_VERSION = 2
 _MODELS = {cls.__name__: cls for cls in (LogisticRegression,)}
 _SEAL = re.compile(rb'\\"checksum\\":\\"([0-9a-f]{32})\\"')  # in a JSON text that JSON holds as text
 _BLANK = "0" * 32
 _TRANSFORMERS = {cls.__name__: cls for cls in (MinMaxScaler, FeatureHasher)}
-
-
-class _Step(msgspec.Struct):
-    name: str
-    kind: str
-    params: dict[str, Any]
-    columns: list[ColumnSpec]
-    transform: dict[str, Any] | None = None
-    classes: list[str | int | float | bool] | None = None
-    history: list[HistoryRecord] = []
-    bill: Bill | None = None
-    stopped: str = ""
-    learning_rate: float = 0.0
-    batch_size: int = 0
 
 
 class _Header(msgspec.Struct):
@@ -65,7 +50,7 @@ class _Version(msgspec.Struct):
 class _File(msgspec.Struct):
     format_version: int
     pipeline: bool
-    steps: list[_Step]
+    steps: list[Step]
     checksum: str = _BLANK
 
 
@@ -89,7 +74,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
     SquallError
         If the file cannot be written; a file that was there is untouched.
     """
-    steps = model.steps if isinstance(model, Pipeline) else [("model", model)]
+    steps = steps_of(model)
     final = steps[-1][1]
     if not isinstance(final, BaseModel) or not hasattr(final, "columns_in_"):
         raise SettingError(
@@ -156,38 +141,14 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     return Pipeline(steps) if description.pipeline else steps[-1][1]
 
 
-def _described(name: str, step: Any) -> _Step:
-    kind = type(step).__name__
-    params = {key: _plain(f"{kind}.{key}", value) for key, value in step.get_params(deep=False).items()}
-    described = _Step(name, kind, params, step.columns_in_)
-    if isinstance(step, BaseTransformer):
-        described.transform = step.transform_.to_dict()
-    else:
+def _described(name: str, step: Any) -> Step:
+    described = describe_step(name, step)
+    if isinstance(step, BaseModel):
+        described.columns = step.columns_in_
         described.classes = step.classes_.tolist()
         described.history, described.bill, described.stopped = step.history_, step.bill_, step.stopped_
         described.learning_rate, described.batch_size = step.learning_rate_, step.batch_size_
     return described
-
-
-def _plain(setting: str, value: Any) -> Any:
-    """The setting as JSON can hold it: NumPy's numbers, and fractions, as the numbers that fit used."""
-    if isinstance(value, (tuple, list)):
-        return [_plain(setting, item) for item in value]
-    if isinstance(value, ParameterServer):
-        return msgspec.to_builtins(value)
-    if value is None or isinstance(value, str):
-        return None if value is None else str(value)
-    if isinstance(value, (bool, np.bool_)):
-        return bool(value)
-    if is_integer(value):
-        return int(value)
-    if is_number(value):
-        return float(value)
-    raise SettingError(
-        f"{setting}={value!r} is not plain data, and so cannot be saved",
-        where="save",
-        fix="give a finite number, text, True, False or None",
-    )
 
 
 def check_target(target: Path) -> None:
@@ -269,16 +230,23 @@ def _description(data: bytes) -> _File:
     return msgspec.convert(plain, _File, str_keys=True)
 
 
-def _rebuilt(step: _Step, tensors: dict[str, Any]) -> Any:
+def rebuild_step(step: Step) -> Any:
+    """A fitted transformer, or a model with its settings."""
     if step.transform is not None:
         transformer = _TRANSFORMERS[step.kind](**_tuples(step.params))
         transformer.transform_ = transform_from_dict(step.transform)
         transformer.columns_in_ = step.columns
         return transformer
-    strategy = step.params.get("strategy")
-    if strategy is not None:
-        step.params["strategy"] = strategy_from_dict(strategy)
-    model = _MODELS[step.kind](**step.params)
+    params = dict(step.params)
+    if params.get("strategy") is not None:
+        params["strategy"] = strategy_from_dict(params["strategy"])
+    return _MODELS[step.kind](**params)
+
+
+def _rebuilt(step: Step, tensors: dict[str, Any]) -> Any:
+    model = rebuild_step(step)
+    if not isinstance(model, BaseModel):
+        return model
     model.columns_in_ = step.columns
     model.coef_, model.intercept_ = tensors["coef"], tensors["intercept"]
     if model.coef_.shape != (1, model.n_features_in_) or model.intercept_.shape != (1,):

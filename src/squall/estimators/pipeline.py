@@ -45,9 +45,11 @@ class Pipeline(_SklearnPipeline):  # type: ignore[misc]
         wait_showing_progress(self._start(data, validation, run))
         return self
 
-    def _start(self, data: Dataset, validation: Any, run: Run | None) -> Job[Any]:
+    def _start(
+        self, data: Dataset, validation: Any, run: Run | None, tags: dict[str, str] | None = None
+    ) -> Job[Any]:
         transformers, model = self._parts()
-        return model._start(data, validation, run, transformers, result=lambda: self)
+        return model._start(data, validation, run, transformers, whole=self, tags=tags)
 
     def _parts(self) -> tuple[list[BaseTransformer], BaseModel]:
         if not self.steps:

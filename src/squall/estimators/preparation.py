@@ -47,8 +47,37 @@ class Recipe:
     warmup: float  # epochs
 
 
+@dataclass(frozen=True)
+class HeldOutRows:
+    """Encoded held-out rows in an object store."""
+
+    objects: ObjectStore
+    manifest: TrainingManifest
+    model: Any
+
+    def evaluate(self, weights: Float32, check: Callable[[], None]) -> HeldOut:
+        """Quality at these weights, partition by partition; ``check`` may end it."""
+        loss = weight = right = 0.0
+        for info in self.manifest.partitions:
+            check()
+            block = read_training(self.objects, info)
+            part = self.model.loss(block, weights)
+            loss, weight, right = loss + part[0], weight + part[1], right + part[2]
+        if not weight:
+            raise DataError("all held-out rows have weight 0, so nothing can be measured", where="validation")
+        return HeldOut(loss / weight, right / weight, self.manifest.rows)
+
+
+def validation_prefix(folder: str) -> str:
+    """Where a job's held-out partitions are."""
+    return f"{folder}/validation"
+
+
 class Preparation:
-    """Client-side preparation of one job: from raw rows to training partitions."""
+    """Client-side preparation of one job: from raw rows to training partitions.
+
+    ``describe`` is called when all transformers are fitted; what it gives goes with the job.
+    """
 
     def __init__(
         self,
@@ -59,10 +88,12 @@ class Preparation:
         n_workers: int,
         seed: int,
         *,
+        describe: Callable[[], Any] = lambda: None,
         together: bool = False,
     ) -> None:
         self._recipe, self._data, self._held_out = recipe, data, held_out
         self._before, self._n_workers, self._seed = before, n_workers, seed
+        self._describe = describe
         self._together = together  # one step of the model takes a minibatch of every worker
         self.columns: list[ColumnSpec] = []
         self.classes = _two_classes(data)
@@ -80,20 +111,22 @@ class Preparation:
         training = f"{prefix}/train"
         rows = _encoded(data.blocks(self._seed), layout, self.classes, check)
         manifest = write_training(rows, objects, training, self._seed)
-        self._objects, self._model = objects, recipe.model(layout.n_features)
+        self._model = recipe.model(layout.n_features)
         sample = read_training(objects, manifest.partitions[0])
         _warn_of_scales(sample)
         if held_out is not None:
             codes = _codes(held_out, self.classes)
             blocks = _relabelled(aligned(held_out, self.columns, "the model").blocks(), codes)
             rows = _encoded(blocks, layout, None, check)
-            self._validation = write_training(rows, objects, f"{prefix}/validation", self._seed)
+            manifest_of_rest = write_training(rows, objects, validation_prefix(prefix), self._seed)
+            self._rows = HeldOutRows(objects, manifest_of_rest, self._model)
         return Prepared(
             training=manifest_key(training),
             model=self._model,
             optimizer=self._optimizer(manifest, sample),
             batch_size=self._batch_size(data.n_rows),
             rows=manifest.rows,
+            fitting=self._describe(),
         )
 
     def _optimizer(self, manifest: TrainingManifest, sample: Block) -> OptimizerSpec:
@@ -130,16 +163,8 @@ class Preparation:
         return min(choose_batch_size(n_rows) if asked is None else asked, largest)
 
     def evaluate(self, weights: Float32, check: Callable[[], None]) -> HeldOut:
-        """Held-out quality at these weights, partition by partition; ``check`` may end it."""
-        loss = weight = right = 0.0
-        for info in self._validation.partitions:
-            check()
-            block = read_training(self._objects, info)
-            part = self._model.loss(block, weights)
-            loss, weight, right = loss + part[0], weight + part[1], right + part[2]
-        if not weight:
-            raise DataError("all held-out rows have weight 0, so nothing can be measured", where="validation")
-        return HeldOut(loss / weight, right / weight, self._validation.rows)
+        """Held-out quality at these weights; ``check`` may end it."""
+        return self._rows.evaluate(weights, check)
 
 
 def as_validation(validation: Any) -> Dataset:

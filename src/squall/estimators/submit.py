@@ -13,7 +13,14 @@ from squall.errors import SettingError
 from squall.estimators.columns import as_dataset
 
 
-def submit(model: Any, train: Any, *, validation: Any = None, run: Run | None = None) -> Job[Any]:
+def submit(
+    model: Any,
+    train: Any,
+    *,
+    validation: Any = None,
+    run: Run | None = None,
+    tags: dict[str, str] | None = None,
+) -> Job[Any]:
     """Start training a clone of ``model`` in the background, and return at once.
 
     Parameters
@@ -24,6 +31,8 @@ def submit(model: Any, train: Any, *, validation: Any = None, run: Run | None = 
     validation : Dataset or (X, y), optional
     run : Run, optional
         Default: the ``with squall.Run(…)`` around the call.
+    tags : dict of str, optional
+        Words of yours that stay with the job: ``squall jobs`` shows them.
 
     Returns
     -------
@@ -39,6 +48,8 @@ def submit(model: Any, train: Any, *, validation: Any = None, run: Run | None = 
         )
     if not isinstance(train, Dataset) and not (isinstance(train, (tuple, list)) and len(train) == 2):
         raise SettingError("train must be a Dataset or a pair (X, y)", where="submit")
+    if tags is not None and not all(isinstance(word, str) for pair in tags.items() for word in pair):
+        raise SettingError(f"tags={tags!r} must be texts by their names", where="submit")
     data = train if isinstance(train, Dataset) else as_dataset(*train)
-    job: Job[Any] = clone(model)._start(data, validation, run)
+    job: Job[Any] = clone(model)._start(data, validation, run, tags=tags)
     return job

@@ -201,12 +201,17 @@ class ControlCore:
     def reports(self, job: str, after: int) -> list[Report]:
         """Reports number ``after`` and later; those before it are forgotten.
 
+        Below 0: all that are kept, the oldest of which is number 0 from now on.
+
         Raises
         ------
         StoreError
             If ``after`` lies before what has been forgotten, or beyond what has come.
         """
         entry = self._job(job)
+        if after < 0:
+            after = entry.first = 0
+            entry.n_restored = None
         entry.skip_read(after)
         end = entry.first + len(entry.reports)
         if not entry.first <= after <= end:

@@ -13,7 +13,7 @@ import time
 import weakref
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, TypeVar
 
 from squall.errors import StoreError
 from squall.store import wire
@@ -31,6 +31,11 @@ TOUCH_TIMEOUT_S = 20.0
 
 SILENT_TIMEOUT_S = 1.0
 """The same for a store that has just failed to answer."""
+
+SNAPSHOT_TIMEOUT_S = 600.0
+"""Seconds that a snapshot of a job may take."""
+
+_Reply = TypeVar("_Reply", bound=wire.Reply)
 
 IDLE_S = 60.0
 """Seconds that the warm store outlives its last job."""
@@ -94,12 +99,35 @@ class StoreProcess:
 
     def listen_tcp(self) -> StoreAddress:
         """Where to connect by TCP on this host; the server listens there from the first call on."""
+        listening = self._ask(wire.Listen(), wire.Listening)
+        return StoreAddress(listening.address, listening.token)
+
+    def keep_job(self, job: str, url: str, number: int, *, whole: bool) -> None:
+        """Have a snapshot of one job written below ``url``; of one moment if it is to be ``whole``.
+
+        Raises
+        ------
+        StoreError
+            If there is no such job, or it cannot be written.
+        """
+        self._ask(wire.KeepJob(job, url, number, whole), wire.Snapshot, SNAPSHOT_TIMEOUT_S)
+
+    def restore_job(self, job: str, url: str) -> bool:
+        """Open a job as its latest snapshot below ``url`` holds it; False if there is none.
+
+        Raises
+        ------
+        StoreError
+            If the job is open, or the snapshot is damaged.
+        """
+        return self._ask(wire.RestoreJob(job, url), wire.Done, SNAPSHOT_TIMEOUT_S).changed
+
+    def _ask(self, request: wire.Request, expected: type[_Reply], wait: float = 0.0) -> _Reply:
         connection = UnixConnection(self._address)
         try:
-            listening = connection.request(wire.Listen(), wire.Listening)
+            return connection.request(request, expected, wait)
         finally:
             connection.close()
-        return StoreAddress(listening.address, listening.token)
 
     @property
     def pid(self) -> int:

@@ -23,7 +23,7 @@ from squall.store.live import LiveTables
 from squall.store.meetings import Meetings
 from squall.store.memory import Segment, check_room, no_room
 from squall.store.placement import Placement
-from squall.store.snapshots import KeptJob, KeptTable, Snapshots
+from squall.store.snapshots import Archive, KeptJob, KeptTable, Snapshots
 from squall.store.stat import JobStat, TableStat
 from squall.store.table import ParameterTable, check_spec, table_stride
 
@@ -34,6 +34,7 @@ _PIECE_VALUES = 1 << 18  # initial values made at a time: some 10 ms, others are
 _Result = TypeVar("_Result")
 
 _MAX_NAME = 400  # characters of a table's name
+_CHECKPOINTS = 2  # kept of one job
 _LARGE = 1 << 20  # bytes from which on a value is checked against the memory left
 
 
@@ -167,6 +168,10 @@ class StoreService:
                     return await self._create_table(request)
                 case wire.TakeSnapshot():
                     return await self._take_snapshot(request.number)
+                case wire.KeepJob():
+                    return await self._keep_job(request)
+                case wire.RestoreJob():
+                    return await self._restore_job(request)
                 case wire.WaitBlob():
                     return await self._wait_blob(request)
                 case wire.GetReports():
@@ -413,20 +418,35 @@ class StoreService:
             )
         return Answer(await self.snapshots.take(number))
 
+    async def _keep_job(self, request: wire.KeepJob) -> Answer:
+        self._job(request.job)
+        snapshots = Snapshots(self, Archive(request.url, 0, 1), _CHECKPOINTS, job=request.job)
+        return Answer(await snapshots.take(request.number, whole=request.whole))
+
+    async def _restore_job(self, request: wire.RestoreJob) -> Answer:
+        if request.job in self._jobs:
+            raise StoreError("it is open", where=f"job {request.job!r}", fix="close it before it is restored")
+        archive = Archive(request.url, 0, 1)
+        numbers = await asyncio.to_thread(archive.numbers)
+        if numbers:
+            await Snapshots(self, archive, _CHECKPOINTS, job=request.job).restore(numbers[-1])
+        return Answer(wire.Done(bool(numbers)))
+
     # ------------------------------------------------------------------- for snapshots
 
-    def jobs_kept(self) -> list[KeptJob]:
-        """All jobs as they go into a snapshot, but for their tables."""
+    def jobs_kept(self, only: str | None = None) -> list[KeptJob]:
+        """Jobs, all or one, as they go into a snapshot, but for their tables."""
         return [
             KeptJob(name, job.n_slots, bytes(job.cells.map()), self._control.kept(name))
             for name, job in self._jobs.items()
+            if only in (None, name)
         ]
 
-    def tables_kept(self) -> list[KeptTable]:
-        """All tables as they go into a snapshot; their arrays are the living ones."""
+    def tables_kept(self, only: str | None = None) -> list[KeptTable]:
+        """Tables as they go into a snapshot, of all jobs or one; their arrays are the living ones."""
         kept = []
-        for job in self._jobs.values():
-            for table in job.tables.values():
+        for name, job in self._jobs.items():
+            for table in job.tables.values() if only in (None, name) else ():
                 local = table.place.local(table.spec)
                 buffer = table.memory.map()
                 memory = TableMemory.over(buffer, local.rows, table.stride, job.n_slots)
@@ -436,9 +456,10 @@ class StoreService:
                 )
         return kept
 
-    def blobs_kept(self) -> dict[str, bytes]:
-        """All blobs."""
-        return self._blobs.values()
+    def blobs_kept(self, only: str | None = None) -> dict[str, bytes]:
+        """Blobs, all or those of one job."""
+        blobs = self._blobs.values()
+        return blobs if only is None else {k: v for k, v in blobs.items() if k.startswith(f"{only}/")}
 
     def restore_job(self, kept: KeptJob) -> None:
         """Open a job as it was."""

@@ -324,7 +324,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         start = time.perf_counter()
         self._set_timer(None)  # the frame is complete
-        if isinstance(request, wire.Listen) and self._private:
+        if isinstance(request, wire.OfOwner) and self._private:
             self._serve_later(request)
         elif isinstance(request, wire.GetStat):
             self._reply(Answer(wire.Status(self._server.stat())))

@@ -201,7 +201,7 @@ class Archive:
 
 
 class Snapshots:
-    """Takes snapshots of a service and puts the service back to one.
+    """Takes snapshots of a service, or of one job in it, and puts the service back to one.
 
     Attributes
     ----------
@@ -211,19 +211,19 @@ class Snapshots:
         Why the last attempt failed, if it did.
     """
 
-    def __init__(self, service: StoreService, archive: Archive, keep: int) -> None:
-        self._service, self._archive, self._keep = service, archive, keep
+    def __init__(self, service: StoreService, archive: Archive, keep: int, *, job: str | None = None) -> None:
+        self._service, self._archive, self._keep, self._job = service, archive, keep, job
         self._taking = asyncio.Lock()
         self.latest: int | None = None
         self.error: str | None = None
 
-    async def take(self, number: int) -> wire.Snapshot:
-        """Write a snapshot; others are served meanwhile."""
+    async def take(self, number: int, *, whole: bool = False) -> wire.Snapshot:
+        """Write a snapshot; others are served meanwhile, ``whole`` only after all has been copied."""
         async with self._taking:
             taken_at = time.time()
             try:
                 if number != self.latest:  # it may have been asked for twice
-                    await self._write(number, taken_at)
+                    await self._write(number, taken_at, whole)
             except (StoreError, OSError) as error:
                 self.error = str(error)
                 raise
@@ -267,11 +267,11 @@ class Snapshots:
                     array[low - entry.offset : high - entry.offset] = data[low - start : high - start]
             start += len(data)
 
-    async def _write(self, number: int, taken_at: float) -> None:
-        tables = self._service.tables_kept()
+    async def _write(self, number: int, taken_at: float, whole: bool) -> None:
+        tables = self._service.tables_kept(self._job)
         header, offsets = _header(tables)
         pieces = _cut(header, tables)
-        if sum(table.array.nbytes for table in tables) <= AT_ONCE_BYTES:
+        if whole or sum(table.array.nbytes for table in tables) <= AT_ONCE_BYTES:
             rest = list(pieces)
             pieces, words = iter(rest), self._words(tables)
         else:
@@ -289,7 +289,8 @@ class Snapshots:
         await asyncio.to_thread(self._prune)
 
     def _words(self, tables: list[KeptTable]) -> tuple[list[KeptJob], list[bytes], dict[str, bytes]]:
-        return self._service.jobs_kept(), [bytes(t.head) for t in tables], self._service.blobs_kept()
+        service, job = self._service, self._job
+        return service.jobs_kept(job), [bytes(t.head) for t in tables], service.blobs_kept(job)
 
     def _prune(self) -> None:
         for number in self._archive.numbers()[: -self._keep]:
@@ -339,9 +340,9 @@ def open_objects(url: str) -> Any:
 
     with _named(url):
         if "://" not in url:
-            return LocalStore(str(Path(url).expanduser().absolute()), mkdir=True)
+            return LocalStore(str(Path(url).expanduser().absolute()), mkdir=True, automatic_cleanup=True)
         if url.startswith("file://"):
-            return LocalStore.from_url(url, mkdir=True)
+            return LocalStore.from_url(url, mkdir=True, automatic_cleanup=True)
         return from_url(url)
 
 

@@ -71,6 +71,28 @@ class Listen(_Message, frozen=True):
     """(Unix socket only) Listen on TCP as well; replied to by :class:`Listening`."""
 
 
+class KeepJob(_Message, frozen=True):
+    """(Unix socket only) Write a snapshot of one job below ``url``; replied to by :class:`Snapshot`.
+
+    With ``whole`` it is of one moment, however large the tables are: all others wait meanwhile.
+    """
+
+    job: str
+    url: str
+    number: int
+    whole: bool
+
+
+class RestoreJob(_Message, frozen=True):
+    """(Unix socket only) Open a job as its latest snapshot below ``url`` holds it, if there is one.
+
+    Replied to by :class:`Done`.
+    """
+
+    job: str
+    url: str
+
+
 class CreateTable(_Message, frozen=True):
     """`Tables.create`; ``spec`` is the whole table's, of which the server makes one shard's part."""
 
@@ -260,7 +282,8 @@ TableRequest = CreateTable | DropTable | DescribeTable | AttachTable | Meet
 BlobRequest = PutBlob | GetBlobs | WaitBlob | DeleteBlob
 SlotRequest = Register | SaveState | SendReport | Advance | GetProgress | Barrier | Finish
 ControlRequest = OpenJob | CloseJob | AttachJob | SlotRequest | GetReports | RequestStop | AskStop
-Request = Greeting | Listen | GetStat | TakeSnapshot | TableRequest | BlobRequest | ControlRequest
+OfOwner = Listen | KeepJob | RestoreJob
+Request = Greeting | OfOwner | GetStat | TakeSnapshot | TableRequest | BlobRequest | ControlRequest
 
 
 # --------------------------------------------------------------------------------- replies

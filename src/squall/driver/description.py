@@ -1,0 +1,121 @@
+"""What a job is, as plain data in the object store: enough for another process to go on with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from squall.config import LocalBackend, Run
+from squall.data.objects import ObjectStore
+from squall.driver.spec import JobSpec, Prepared
+from squall.errors import CorruptError, JobError
+from squall.records import Chaos, OptimizerSpec
+
+FORMAT = 1
+
+
+class PreparedData(msgspec.Struct, frozen=True):
+    """A :class:`~squall.driver.spec.Prepared` as plain data."""
+
+    training: str
+    model: Any
+    optimizer: OptimizerSpec
+    batch_size: int
+    rows: int
+
+
+class JobDescription(msgspec.Struct, frozen=True):
+    """A job whose data is prepared.
+
+    ``run`` is a :class:`~squall.config.Run` as plain data, without secrets (a store's token comes from
+    the environment); ``fitting`` is what the estimators' floor has to know to make the fitted model;
+    ``gets`` and ``puts`` are what preparation has cost.
+    """
+
+    id: str
+    run: dict[str, Any]
+    n_workers: int
+    epochs: int
+    seed: int
+    strategy: dict[str, Any]
+    prepared: PreparedData
+    evaluates: bool
+    target_loss: float | None
+    patience: int | None
+    fitting: Any
+    tags: dict[str, str]
+    gets: int
+    puts: int
+    format_version: int = FORMAT
+
+
+def describe(objects: ObjectStore, job: str, spec: JobSpec, prepared: Prepared, gets: int, puts: int) -> None:
+    """Write a job's description into its folder."""
+    description = JobDescription(
+        id=job,
+        run=_plain_run(spec.run, objects.url),
+        n_workers=spec.n_workers,
+        epochs=spec.epochs,
+        seed=spec.seed,
+        strategy=spec.strategy,
+        prepared=PreparedData(
+            prepared.training,
+            msgspec.to_builtins(prepared.model),
+            prepared.optimizer,
+            prepared.batch_size,
+            prepared.rows,
+        ),
+        evaluates=spec.evaluate is not None,
+        target_loss=spec.target_loss,
+        patience=spec.patience,
+        fitting=prepared.fitting,
+        tags=spec.tags,
+        gets=gets,
+        puts=puts,
+    )
+    objects.put(_key(job), msgspec.json.encode(description))
+
+
+def read_description(objects: ObjectStore, job: str) -> JobDescription:
+    """The description of a job.
+
+    Raises
+    ------
+    JobError
+        If there is none: it has ended, or it died before its data was prepared.
+    CorruptError
+        If it cannot be read.
+    """
+    where = f"{objects.url}/{_key(job)}"
+    if not objects.exists(_key(job)):
+        raise JobError(
+            "there is nothing to go on with: it has ended, or it died before its data was prepared",
+            where=f"job {job}",
+            fix=f"`squall status {job}` tells which; in the second case start it again",
+        )
+    try:
+        found = msgspec.json.decode(objects.get(_key(job)), type=JobDescription)
+    except msgspec.MsgspecError as error:
+        raise CorruptError(f"the job's description cannot be read: {error}", where=where) from error
+    if found.format_version != FORMAT:
+        raise CorruptError(f"it is of format {found.format_version}, not {FORMAT}", where=where)
+    return found
+
+
+def run_of(description: JobDescription) -> Run:
+    """The run's settings."""
+    settings = dict(description.run)
+    backend = settings.pop("backend")
+    if backend["chaos"] is not None:
+        backend["chaos"] = msgspec.convert(backend["chaos"], Chaos)
+    return Run(backend=LocalBackend(**backend), **settings)
+
+
+def _plain_run(run: Run, storage: str) -> dict[str, Any]:
+    whole = run.replace(backend=run.resolve_backend(), prices=str(run.prices), storage=None)
+    return {**msgspec.to_builtins(whole), "storage": storage}
+
+
+def _key(job: str) -> str:
+    return f"jobs/{job}/job.json"

@@ -1,0 +1,119 @@
+"""What makes a running job survive its driver: its log, its checkpoints, and a look for a stop flag."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from squall.data.objects import ObjectStore
+from squall.driver.events import CancelAll, Command, Event, Launch, RequestStop, Tick
+from squall.driver.joblog import Entry, JobLog
+from squall.driver.record import JobRecord, Recorder
+from squall.errors import StoreError
+from squall.log import get_logger
+
+FLUSH_S = 1.0
+"""Seconds after which what has happened is written down, also if nothing hangs on it."""
+
+LOOK_S = 2.0
+"""Seconds between two looks for a stop flag."""
+
+_log = get_logger(__name__)
+
+
+class Keeper:
+    """Keeps one job; its methods belong to the thread of the job's loop.
+
+    Parameters
+    ----------
+    objects : ObjectStore
+        Where.
+    job : str
+        The job's id.
+    log : JobLog
+        Its log.
+    recorder : Recorder
+        Of what others may see of it, which is also its driver's sign of life.
+    checkpoint : callable, optional
+        Writes a checkpoint of that number; it is called from a thread.  None where the store keeps
+        itself.
+    every_s : float, optional
+        Seconds between two checkpoints; none are taken if None.
+    """
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        job: str,
+        log: JobLog,
+        recorder: Recorder,
+        checkpoint: Callable[[int], None] | None,
+        every_s: float | None,
+    ) -> None:
+        self._objects, self._job, self._log, self._recorder = objects, job, log, recorder
+        self._checkpoint, self._every_s = checkpoint, every_s
+        self._unwritten: list[Entry] = []
+        self._flushed = self._looked = self._kept = time.monotonic()
+        self._thread = ThreadPoolExecutor(1, "squall-checkpoint")
+        self._taking: Future[None] | None = None
+
+    def note(self, at: float, event: Event, commands: list[Command]) -> None:
+        """Remember an event; write it down before its commands are obeyed, if they reach out.
+
+        Raises
+        ------
+        TakenOverError
+            If another process drives this job now.
+        StoreError
+            If the log cannot be written.
+        """
+        if isinstance(event, Tick) and not commands:
+            return
+        self._unwritten.append(Entry(at, event))
+        if any(isinstance(command, Launch | RequestStop | CancelAll) for command in commands):
+            self._flush()
+
+    def tick(self, record: Callable[[], JobRecord]) -> bool:
+        """Do what is due; True if somebody has asked the job to stop."""
+        now = time.monotonic()
+        if self._recorder.due:
+            self._recorder.write(record())
+        if self._unwritten and now - self._flushed > FLUSH_S:
+            self._flush()
+        if self._checkpoint is not None and self._every_s is not None and now - self._kept > self._every_s:
+            self._kept = now
+            self._take(self._checkpoint)
+        if now - self._looked > LOOK_S:
+            self._looked = now
+            return self._objects.exists(stop_key(self._job))
+        return False
+
+    def close(self) -> None:
+        """Wait for a checkpoint that is being written."""
+        self._thread.shutdown()
+
+    def _flush(self) -> None:
+        entries, self._unwritten = self._unwritten, []
+        self._flushed = time.monotonic()
+        self._log.append(entries)
+
+    def _take(self, checkpoint: Callable[[int], None]) -> None:
+        if self._taking is None or self._taking.done():
+            self._taking = self._thread.submit(self._take_now, checkpoint)
+
+    def _take_now(self, checkpoint: Callable[[int], None]) -> None:
+        try:
+            checkpoint(int(1000 * time.time()))
+        except StoreError as error:
+            _log.warning("no checkpoint of job %s was taken: %s", self._job, error)
+
+
+def stop_key(job: str) -> str:
+    """The object that asks a job to stop."""
+    return f"jobs/{job}/stop"
+
+
+def checkpoints_of(objects: ObjectStore, job: str) -> str:
+    """The URL below which a job's checkpoints are."""
+    return f"{objects.url}/jobs/{job}/checkpoints"

@@ -1,0 +1,83 @@
+"""Taking a job over from a driver that is no more."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass
+
+from squall.data.objects import ObjectStore
+from squall.driver.claims import owner_is_dead
+from squall.driver.description import JobDescription, read_description
+from squall.driver.joblog import Entry, JobLog, read_log
+from squall.driver.record import read_record, record_key
+from squall.errors import JobError, SquallError
+
+SILENCE_S = 10.0
+"""Seconds without a sign of life, by the watcher's own clock, after which a driver counts as dead."""
+
+_POLL_S = 0.5
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """A job that this process drives from now on: what happened to it, until when, and its log."""
+
+    description: JobDescription
+    entries: list[Entry]
+    elapsed_s: float
+    log: JobLog
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        return self.description.id
+
+
+def take_over(objects: ObjectStore, job: str, silence_s: float = SILENCE_S) -> Resumption:
+    """Become the driver of a job whose driver is dead.
+
+    Its driver is dead if it was a process of this machine that has ended, or else if the job's record
+    has not changed for ``silence_s``.
+
+    Raises
+    ------
+    JobError
+        If it has ended, was not prepared, or is alive.
+    TakenOverError
+        If another process was quicker.
+    CorruptError
+        If its log or description cannot be read.
+    """
+    description = read_description(objects, job)
+    _await_silence(objects, job, silence_s)
+    records = read_log(objects, job)
+    log = JobLog(objects, job, 1 + max((r.term for r in records), default=0), len(records))
+    log.append([])  # from now on the job is ours: an older driver finds this number taken
+    entries = [entry for record in records for entry in record.entries]
+    elapsed = max([entry.at for entry in entries], default=0.0)
+    with contextlib.suppress(SquallError):  # it was never written, or has been cut off: the log will do
+        elapsed = max(elapsed, read_record(objects, job).time_s)
+    return Resumption(description, entries, elapsed, log)
+
+
+def _await_silence(objects: ObjectStore, job: str, silence_s: float) -> None:
+    dead = owner_is_dead(objects, f"jobs/{job}")
+    if dead:
+        return
+    seen, since = _beat(objects, job), time.monotonic()
+    while dead is None and time.monotonic() - since < silence_s:
+        time.sleep(_POLL_S)
+        if _beat(objects, job) != seen:
+            dead = False
+    if dead is False:
+        raise JobError(
+            "another process drives it, and is alive",
+            where=f"job {job}",
+            fix=f"look on with `squall status {job}`, or end it with `squall stop {job}`",
+        )
+
+
+def _beat(objects: ObjectStore, job: str) -> bytes:
+    key = record_key(job)
+    return bytes(objects.get(key)) if objects.exists(key) else b""

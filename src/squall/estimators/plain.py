@@ -1,0 +1,97 @@
+"""Estimators as plain data: their settings, and what transformers have learned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+from sklearn.pipeline import Pipeline
+
+from squall.config import is_integer, is_number
+from squall.errors import SettingError
+from squall.estimators.transformers import BaseTransformer
+from squall.records import Bill, ColumnSpec, HistoryRecord
+from squall.worker.strategies import ParameterServer
+
+Label = str | int | float | bool
+
+
+class Step(msgspec.Struct):
+    """One step of a pipeline; what a model has learned is filled in once it is fitted."""
+
+    name: str
+    kind: str
+    params: dict[str, Any]
+    columns: list[ColumnSpec] = []
+    transform: dict[str, Any] | None = None
+    classes: list[Label] | None = None
+    history: list[HistoryRecord] = []
+    bill: Bill | None = None
+    stopped: str = ""
+    learning_rate: float = 0.0
+    batch_size: int = 0
+
+
+class Fitting(msgspec.Struct):
+    """A model in the middle of its fit: fitted transformers, and what the model will be trained on."""
+
+    pipeline: bool
+    steps: list[Step]
+    columns: list[ColumnSpec]
+    classes: list[Label]
+
+
+def describe_fitting(whole: Any, columns: list[ColumnSpec], classes: np.ndarray[Any, Any]) -> Any:
+    """The plain data of a model or pipeline whose transformers are fitted.
+
+    None if a setting is no plain data: then the job cannot be gone on with by another process.
+    """
+    try:
+        steps = [describe_step(name, step) for name, step in steps_of(whole)]
+    except SettingError:
+        return None
+    return msgspec.to_builtins(Fitting(isinstance(whole, Pipeline), steps, columns, classes.tolist()))
+
+
+def steps_of(whole: Any) -> list[tuple[str, Any]]:
+    """The steps of a pipeline; a model is one step."""
+    return list(whole.steps) if isinstance(whole, Pipeline) else [("model", whole)]
+
+
+def describe_step(name: str, step: Any) -> Step:
+    """A step's settings, and what a transformer has learned.
+
+    Raises
+    ------
+    SettingError
+        If a setting is no plain data.
+    """
+    kind = type(step).__name__
+    params = {key: _plain(f"{kind}.{key}", value) for key, value in step.get_params(deep=False).items()}
+    described = Step(name, kind, params)
+    if isinstance(step, BaseTransformer):
+        described.columns = step.columns_in_
+        described.transform = step.transform_.to_dict()
+    return described
+
+
+def _plain(setting: str, value: Any) -> Any:
+    """The setting as JSON can hold it: NumPy's numbers, and fractions, as the numbers that fit used."""
+    if isinstance(value, (tuple, list)):
+        return [_plain(setting, item) for item in value]
+    if isinstance(value, ParameterServer):
+        return msgspec.to_builtins(value)
+    if value is None or isinstance(value, str):
+        return None if value is None else str(value)
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if is_integer(value):
+        return int(value)
+    if is_number(value):
+        return float(value)
+    raise SettingError(
+        f"{setting}={value!r} is not plain data, and so cannot be saved",
+        where="save",
+        fix="give a finite number, text, True, False or None",
+    )
