@@ -45,6 +45,9 @@ Delimiter = Annotated[str, typer.Option(help=r"Field separator; \t for tabs.")]
 Header = Annotated[bool, typer.Option(help="Whether the first line names the columns.")]
 
 
+Job = Annotated[str, typer.Argument(help="Name of a job, as `squall train` and `squall jobs` show it.")]
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"squall {__version__}")
@@ -105,6 +108,9 @@ def train_logistic(
     header: Header = True,
     storage: Storage = None,
     seed: Seed = 0,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Start anew, also if the same command was interrupted before.")
+    ] = False,
 ) -> None:
     """Train logistic regression for two classes; numbers are scaled, text is hashed."""
     from squall.cli.train import TrainOptions
@@ -135,6 +141,7 @@ def train_logistic(
             header=header,
             storage=storage,
             seed=seed,
+            fresh=fresh,
         )
     )
 
@@ -259,14 +266,65 @@ def predict(
 
 
 @app.command()
-def status(
-    job: Annotated[str, typer.Argument(help="Name of a job, as `squall train` shows it.")],
-    storage: Storage = None,
-) -> None:
+def status(job: Job, storage: Storage = None) -> None:
     """Show a job that runs or has run: epochs, workers, where the time went, and the bill."""
     from squall.cli.status import run_status
 
     run_status(job, storage)
+
+
+@app.command()
+def jobs(
+    storage: Storage = None,
+    last: Annotated[int, typer.Option(min=1, help="How many of the newest to show.")] = 20,
+) -> None:
+    """List jobs that run or have run; those that were interrupted can be resumed."""
+    from squall.cli.jobs import run_jobs
+
+    run_jobs(storage, last)
+
+
+@app.command()
+def resume(
+    job: Job,
+    storage: Storage = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where to save the model; default: where it was to be saved.")
+    ] = None,
+) -> None:
+    """Go on with a job whose process was killed or lost, from its latest checkpoint."""
+    from squall.cli.jobs import run_resume
+
+    run_resume(job, storage, out)
+
+
+@app.command()
+def stop(job: Job, storage: Storage = None) -> None:
+    """Ask a job that another terminal runs to stop; it keeps its model."""
+    from squall.cli.jobs import run_stop
+
+    run_stop(job, storage)
+
+
+@app.command()
+def logs(
+    job: Job,
+    storage: Storage = None,
+    worker: Annotated[int | None, typer.Option(min=0, help="Only this worker's.")] = None,
+    keep_on: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
+) -> None:
+    """Show what a job's functions wrote, attempt by attempt."""
+    from squall.cli.jobs import run_logs
+
+    run_logs(job, storage, worker, keep_on)
+
+
+@app.command()
+def cost(job: Job, storage: Storage = None) -> None:
+    """Show what a job has cost so far, or would have cost on the cloud of its price list."""
+    from squall.cli.jobs import run_cost
+
+    run_cost(job, storage)
 
 
 @app.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console, Group
@@ -48,6 +49,19 @@ def follow(job: Job[Any], heading: str) -> Any:
         model = job.wait()
         live.update(_epochs(heading, job))
     return model
+
+
+def print_end(job: Job[Any], bill: Bill, saved: Path) -> None:
+    """The bill, what there is to know, and where the model is; exits as interrupted if it was."""
+    print_bill(bill, local=True)
+    status = job.status()
+    for note in status.notes:
+        console.print(f"\n{note}", style="yellow", soft_wrap=True)
+    if status.reason != "epochs":
+        console.print(f"\ntraining ended early by: {status.reason}")
+    console.print(f"\nsaved to {saved}")
+    if status.reason == "interrupted":
+        raise KeyboardInterrupt
 
 
 def _wait_logging(job: Job[Any]) -> Any:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import squall
+from squall.cli.jobs import COMMAND, OUT
 from squall.cli.quality import held_out_quality
-from squall.cli.show import console, follow, print_bill, print_metrics
+from squall.cli.show import console, follow, print_end, print_metrics
 from squall.config import DEFAULT_PRICES, Problems
 from squall.data.dataset import Dataset
-from squall.data.objects import ObjectStore
+from squall.data.objects import ObjectStore, default_storage
 from squall.driver.ledger import load_prices
+from squall.driver.resuming import find_interrupted
 from squall.errors import SquallError
 from squall.estimators.persistence import check_target
 from squall.paths import user_path
@@ -49,6 +52,7 @@ class TrainOptions:
     header: bool
     storage: str | None
     seed: int
+    fresh: bool = False
 
 
 def train_logistic(options: TrainOptions) -> None:
@@ -66,7 +70,7 @@ def train_logistic(options: TrainOptions) -> None:
     _print_columns(options.data, data)
     train, test = data.split(test=options.test, random_state=options.seed) if options.test else (data, None)
     pipeline = _pipeline(data, model, options.n_features)
-    job = squall.submit(pipeline, train, validation=test, run=run)
+    job = _resumed(options) or squall.submit(pipeline, train, validation=test, run=run, tags=_tags(options))
     console.print(f"job {job.id} (squall status {job.id} shows it from another terminal)", style="dim")
     workers = run.resolve_workers(train.n_rows)
     fitted = follow(job, f"logistic regression on {workers} local function{'s' if workers > 1 else ''}")
@@ -75,12 +79,30 @@ def train_logistic(options: TrainOptions) -> None:
     if test is not None:
         print_metrics(f"On {test.n_rows:,} held-out rows", held_out_quality(fitted, test))
         console.print()
-    print_bill(fitted.bill_, local=True)
-    if fitted.stopped_ != "epochs":
-        console.print(f"\ntraining ended early by: {fitted.stopped_}")
-    console.print(f"\nsaved to {saved}")
-    if fitted.stopped_ == "interrupted":
-        raise KeyboardInterrupt
+    print_end(job, fitted.bill_, saved)
+
+
+def _tags(options: TrainOptions) -> dict[str, str]:
+    """What tells this very command, on this very file, from all others."""
+    file = user_path(options.data).absolute()
+    facts = file.stat() if file.exists() else None
+    told = (replace(options, data=file), facts and (facts.st_size, facts.st_mtime_ns))
+    fingerprint = hashlib.sha256(repr(told).encode()).hexdigest()[:16]
+    return {OUT: str(user_path(options.out).absolute()), COMMAND: fingerprint}
+
+
+def _resumed(options: TrainOptions) -> squall.Job[Any] | None:
+    """The job of the same command that was interrupted, if there is one."""
+    if options.fresh:
+        return None
+    storage = default_storage() if options.storage is None else options.storage
+    found = find_interrupted(ObjectStore(storage), _tags(options))
+    if not found:
+        return None
+    console.print(
+        f"going on with job {found[-1]}, which was interrupted (--fresh starts anew)", style="yellow"
+    )
+    return squall.Job.open(f"{ObjectStore(storage).url}/jobs/{found[-1]}")
 
 
 def _print_columns(path: Path, data: Dataset) -> None:

@@ -14,6 +14,9 @@ from squall.records import Chaos, OptimizerSpec
 
 FORMAT = 1
 
+DESCRIPTION = "job.json"
+"""Name of a job's description in its folder."""
+
 
 class PreparedData(msgspec.Struct, frozen=True):
     """A :class:`~squall.driver.spec.Prepared` as plain data."""
@@ -77,6 +80,11 @@ def describe(objects: ObjectStore, job: str, spec: JobSpec, prepared: Prepared, 
     objects.put(_key(job), msgspec.json.encode(description))
 
 
+def is_described(objects: ObjectStore, job: str) -> bool:
+    """Whether a job has a description, and so can be gone on with."""
+    return objects.exists(_key(job))
+
+
 def read_description(objects: ObjectStore, job: str) -> JobDescription:
     """The description of a job.
 
@@ -88,7 +96,7 @@ def read_description(objects: ObjectStore, job: str) -> JobDescription:
         If it cannot be read.
     """
     where = f"{objects.url}/{_key(job)}"
-    if not objects.exists(_key(job)):
+    if not is_described(objects, job):
         raise JobError(
             "there is nothing to go on with: it has ended, or it died before its data was prepared",
             where=f"job {job}",
@@ -118,4 +126,4 @@ def _plain_run(run: Run, storage: str) -> dict[str, Any]:
 
 
 def _key(job: str) -> str:
-    return f"jobs/{job}/job.json"
+    return f"jobs/{job}/{DESCRIPTION}"

@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from squall.data.objects import ObjectStore
 from squall.driver.events import CancelAll, Command, Event, Launch, RequestStop, Tick
 from squall.driver.joblog import Entry, JobLog
+from squall.driver.logs import write_logs
 from squall.driver.record import JobRecord, Recorder
 from squall.errors import StoreError
 from squall.log import get_logger
@@ -17,7 +18,9 @@ FLUSH_S = 1.0
 """Seconds after which what has happened is written down, also if nothing hangs on it."""
 
 LOOK_S = 2.0
-"""Seconds between two looks for a stop flag."""
+"""Seconds between two looks for a stop flag; logs are written as often, if there is news."""
+
+Logs = dict[tuple[int, int], str]
 
 _log = get_logger(__name__)
 
@@ -54,6 +57,7 @@ class Keeper:
         self._objects, self._job, self._log, self._recorder = objects, job, log, recorder
         self._checkpoint, self._every_s = checkpoint, every_s
         self._unwritten: list[Entry] = []
+        self._logs: Logs = {}
         self._flushed = self._looked = self._kept = time.monotonic()
         self._thread = ThreadPoolExecutor(1, "squall-checkpoint")
         self._taking: Future[None] | None = None
@@ -74,7 +78,7 @@ class Keeper:
         if any(isinstance(command, Launch | RequestStop | CancelAll) for command in commands):
             self._flush()
 
-    def tick(self, record: Callable[[], JobRecord]) -> bool:
+    def tick(self, record: Callable[[], JobRecord], logs: Callable[[], Logs]) -> bool:
         """Do what is due; True if somebody has asked the job to stop."""
         now = time.monotonic()
         if self._recorder.due:
@@ -86,12 +90,23 @@ class Keeper:
             self._take(self._checkpoint)
         if now - self._looked > LOOK_S:
             self._looked = now
+            self._write_logs(logs())
             return self._objects.exists(stop_key(self._job))
         return False
 
-    def close(self) -> None:
-        """Wait for a checkpoint that is being written."""
+    def close(self, logs: Callable[[], Logs]) -> None:
+        """Wait for a checkpoint that is being written; write the last logs."""
         self._thread.shutdown()
+        self._write_logs(logs())
+
+    def _write_logs(self, logs: Logs) -> None:
+        if logs == self._logs:
+            return
+        self._logs = logs
+        try:
+            write_logs(self._objects, self._job, logs)
+        except StoreError as error:
+            _log.warning("the logs of job %s were not written: %s", self._job, error)
 
     def _flush(self) -> None:
         entries, self._unwritten = self._unwritten, []

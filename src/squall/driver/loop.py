@@ -143,10 +143,11 @@ class JobLoop:
             recorder.forget_old()
 
     def _run(self, objects: ObjectStore, recorder: Recorder, resources: ExitStack) -> JobResult:
+        recorder.write(self._record())
         warm = warm_up(self.spec.run, self._patience, resources)
         resources.callback(self._forget, objects)
         prepared = self._prepare(objects)
-        read, written = objects.gets, objects.puts
+        read, written, resumed = objects.gets, objects.puts, self._resumption is not None
         session = open_session(
             self.id,
             self.spec,
@@ -156,17 +157,17 @@ class JobLoop:
             self._inbox.put,
             self._patience,
             resources,
-            resumed=self._resumption is not None,
+            resumed=resumed,
             left=lambda: self._left,
         )
+        log = JobLog(objects, self.id) if self._resumption is None else self._resumption.log
+        keeper = Keeper(objects, self.id, log, recorder, session.checkpoint, self.spec.run.checkpoint_s)
+        resources.callback(keeper.close, self.logs)
         measurer = Measurer(self.spec.evaluate, self._inbox.put, objects, self.id)
         resources.callback(measurer.close)
         resources.callback(self._invocations.end)
         resources.callback(measurer.unwanted)
         resources.callback(self._leaving.set)
-        log = JobLog(objects, self.id) if self._resumption is None else self._resumption.log
-        keeper = Keeper(objects, self.id, log, recorder, session.checkpoint, self.spec.run.checkpoint_s)
-        resources.callback(keeper.close)
         try:
             weights = self._drive(session, prepared, keeper, measurer)
         except TakenOverError:
@@ -217,7 +218,7 @@ class JobLoop:
             if self._now() - ticked > TICK_S:  # also when reports never cease to arrive
                 ticked = self._now()
                 arrived.append(events.Tick())
-                if keeper.tick(self._record):
+                if keeper.tick(self._record, self.logs):
                     arrived.append(events.Stop("stopped from elsewhere"))
             for event in arrived:
                 now = self._now()
@@ -247,10 +248,8 @@ class JobLoop:
             return self._machine.handle(event, now)
 
     def _is_best(self, event: events.Event) -> bool:
-        return isinstance(event, events.Evaluated) and self._machine.best == (
-            event.held_out.loss,
-            event.epoch,
-        )
+        best = self._machine.best
+        return isinstance(event, events.Evaluated) and best == (event.held_out.loss, event.epoch)
 
     def _next_events(self, session: Session, arrivals: Arrivals) -> list[events.Event]:
         try:
@@ -287,7 +286,7 @@ class JobLoop:
 
     def _record(self) -> JobRecord:
         with self._lock:
-            return record_of(self.id, self._machine, self._now())
+            return record_of(self.id, self._machine, self._now(), self.spec.tags)
 
     def _result(self, prepared: Prepared, weights: Float32) -> JobResult:
         now = self._ended_s = self._now()

@@ -6,8 +6,10 @@ nothing (a job's log for resuming is another thing).
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -41,10 +43,11 @@ class JobRecord(msgspec.Struct, frozen=True):
     history: list[HistoryRecord]
     attempts: list[AttemptRecord]
     notes: list[str] = []
+    tags: dict[str, str] = {}
     format_version: int = 1
 
 
-def record_of(job: str, machine: JobMachine, now: float) -> JobRecord:
+def record_of(job: str, machine: JobMachine, now: float, tags: dict[str, str]) -> JobRecord:
     """A job at this moment, ``now`` seconds after it began."""
     status = machine.status(now)
     return JobRecord(
@@ -59,6 +62,7 @@ def record_of(job: str, machine: JobMachine, now: float) -> JobRecord:
         history=list(machine.history),
         attempts=status.attempts,
         notes=status.notes,
+        tags=tags,
     )
 
 
@@ -95,6 +99,7 @@ class Recorder:
             return
         records = sorted((folder / FOLDER).glob("*.json"), key=_age)
         for path in records[:-_KEPT]:
+            path.with_suffix(".logs").unlink(missing_ok=True)
             path.unlink(missing_ok=True)
 
 
@@ -110,6 +115,14 @@ def record_key(job: str) -> str:
     return f"{FOLDER}/{job}.json"
 
 
+def recorded_jobs(objects: ObjectStore) -> Iterator[JobRecord]:
+    """The records of all jobs that can be read."""
+    for key in objects.keys(FOLDER):
+        if key.endswith(".json"):
+            with contextlib.suppress(SquallError):  # it has just been removed, or is of another version
+                yield read_record(objects, key.removeprefix(f"{FOLDER}/").removesuffix(".json"))
+
+
 def read_record(objects: ObjectStore, job: str) -> JobRecord:
     """The newest record of a job.
 
@@ -120,7 +133,8 @@ def read_record(objects: ObjectStore, job: str) -> JobRecord:
     """
     key = record_key(job)
     if not _NAME.fullmatch(job) or not objects.exists(key):
-        known = [k.removeprefix(f"{FOLDER}/").removesuffix(".json") for k in objects.keys(FOLDER)]
+        keys = (key for key in objects.keys(FOLDER) if key.endswith(".json"))
+        known = [key.removeprefix(f"{FOLDER}/").removesuffix(".json") for key in keys]
         raise SquallError(
             f"there is no record of a job {job!r}{did_you_mean(job, known)}",
             where=objects.url,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from squall.data.objects import ObjectStore
 from squall.driver.claims import owner_is_dead
-from squall.driver.description import JobDescription, read_description
+from squall.driver.description import DESCRIPTION, JobDescription, read_description
 from squall.driver.joblog import Entry, JobLog, read_log
 from squall.driver.record import read_record, record_key
 from squall.errors import JobError, SquallError
@@ -59,6 +59,18 @@ def take_over(objects: ObjectStore, job: str, silence_s: float = SILENCE_S) -> R
     with contextlib.suppress(SquallError):  # it was never written, or has been cut off: the log will do
         elapsed = max(elapsed, read_record(objects, job).time_s)
     return Resumption(description, entries, elapsed, log)
+
+
+def find_interrupted(objects: ObjectStore, tags: dict[str, str]) -> list[str]:
+    """Ids of jobs with these tags whose process is known to be dead, the oldest first."""
+    found = []
+    for entry in objects.entries("jobs"):
+        job, _, name = entry.key.removeprefix("jobs/").partition("/")
+        if name == DESCRIPTION and owner_is_dead(objects, f"jobs/{job}"):
+            with contextlib.suppress(SquallError):  # of another version, or just removed
+                if read_description(objects, job).tags == tags:
+                    found.append((entry.modified, job))
+    return [job for _, job in sorted(found)]
 
 
 def _await_silence(objects: ObjectStore, job: str, silence_s: float) -> None:
