@@ -56,6 +56,10 @@ def test_the_folder_of_a_killed_client_goes_and_a_live_one_stays(own_storage: Pa
         assert job not in clean()
         assert folder.is_dir()
         client.send_signal(signal.SIGKILL)
+    assert job not in clean(), "it can be resumed"
+    assert f"jobs/{job}" in (told := clean("--interrupted", "--dry-run"))
+    assert "1 folder would be removed" in told and "interrupted" in told
+    (folder / "job.json").unlink()  # as if it had been killed before its data was prepared
     assert f"jobs/{job}" in (told := clean("--dry-run"))
     assert "1 folder would be removed" in told and "its process has ended" in told
     assert folder.is_dir()
@@ -104,4 +108,5 @@ def test_a_finished_job_leaves_nothing_to_clean(own_storage: Path) -> None:
     X = np.arange(20.0).reshape(10, 2)
     squall.LogisticRegression(epochs=1).fit(X, X[:, 0] > 9)
     assert "0 folders removed" in clean("--days", "1")
-    assert len(list((own_storage / "runs").iterdir())) == 1, "its record stays"
+    left = sorted(path.suffix for path in (own_storage / "runs").iterdir())
+    assert left == [".json", ".logs"], "its record and what its functions wrote stay"

@@ -332,13 +332,16 @@ def clean(
     days: Annotated[
         float, typer.Option(min=1, help="Days without a sign of use after which something goes.")
     ] = 30,
+    interrupted: Annotated[
+        bool, typer.Option("--interrupted", help="Also jobs that could be resumed, however young.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
     storage: Storage = None,
 ) -> None:
     """Remove what killed jobs have left, and stored data sets that nobody uses; never a live job's."""
     from squall.cli.clean import run_clean
 
-    run_clean(days=days, dry_run=dry_run, storage=storage)
+    run_clean(days=days, interrupted=interrupted, dry_run=dry_run, storage=storage)
 
 
 @app.command()

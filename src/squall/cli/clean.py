@@ -14,10 +14,10 @@ from squall.units import format_size
 _DAY_S = 86_400.0
 
 
-def run_clean(*, days: float, dry_run: bool, storage: str | None) -> None:
+def run_clean(*, days: float, interrupted: bool, dry_run: bool, storage: str | None) -> None:
     """Show what goes and how much that frees; unless it is a dry run, remove it."""
     objects = ObjectStore(default_storage() if storage is None else storage)
-    found = find_removable(objects, days * _DAY_S, time.time())
+    found = find_removable(objects, days * _DAY_S, time.time(), interrupted=interrupted)
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column()
     table.add_column(justify="right")

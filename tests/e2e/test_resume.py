@@ -1,0 +1,142 @@
+"""Jobs whose process is killed with SIGKILL, at every transition, go on in another one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import squall
+from squall.data.objects import ObjectStore
+from squall.driver.joblog import JobLog, TakenOverError, read_log
+from squall.driver.resuming import find_interrupted, take_over
+from squall.errors import JobError
+from squall.store.cluster import ServeSettings, StoreCluster
+from tests.e2e import resumed_script
+
+SCRIPT = Path(resumed_script.__file__)
+
+
+def killed(storage: Path, store: str, consistency: str, moment: str) -> str:
+    """The URL of a job whose process was killed at that moment."""
+    arguments = [str(storage), store, consistency, moment]
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True, timeout=50, check=False
+    )
+    assert done.returncode == -9, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
+    """The model of a job that nothing happened to."""
+    X, y = resumed_script.data()
+    run = resumed_script.run(str(tmp_path_factory.mktemp("storage")), "embedded")
+    fitted = resumed_script.model("bsp").fit(X, y, run=run.replace(backend="local"))
+    coefficients: np.ndarray = fitted.steps[-1][1].coef_
+    return coefficients
+
+
+@pytest.mark.parametrize("moment", [f"{n}:{p}" for n in range(2) for p in ("before", "during", "after")])
+def test_a_job_killed_at_a_transition_ends_with_the_same_bits(
+    moment: str, tmp_path: Path, expected: np.ndarray
+) -> None:
+    """Record 0 is the start, record 1 the replacement of a dead worker."""
+    url = killed(tmp_path, "embedded", "bsp", moment)
+    job = squall.Job.open(url)
+    fitted = job.wait()
+    assert np.array_equal(fitted.steps[-1][1].coef_, expected)
+    assert fitted.stopped_ == "epochs"
+    assert [h.epoch for h in fitted.history_] == list(range(1, 13))
+    assert fitted.history_[-1].validation_loss is not None
+    assert not list((tmp_path / "jobs").glob("*")), "a job that has ended leaves nothing"
+    launched = 2 if moment.startswith("0:") and not moment.endswith("after") else 3
+    assert len(job.status().attempts) >= launched
+    assert job.bill is not None and job.bill.invocations == len(job.status().attempts)
+
+
+def test_a_job_killed_while_its_last_epoch_is_measured(tmp_path: Path, expected: np.ndarray) -> None:
+    fitted = squall.Job.open(killed(tmp_path, "tcp", "bsp", "finishing")).wait()
+    assert np.array_equal(fitted.steps[-1][1].coef_, expected)
+    assert fitted.history_[-1].validation_loss is not None
+
+
+def test_a_store_that_outlives_the_client_is_gone_on_with(tmp_path: Path) -> None:
+    X, y = resumed_script.data()
+    with StoreCluster(ServeSettings(shards=2)) as cluster:
+        url = killed(tmp_path, cluster.address, "asp", "1:after")
+        job = squall.Job.open(url)
+        assert job.wait().score(X, y) > 0.85
+        resumed = [a for a in job.status().attempts if a.attempt > 1]
+        assert any(a.first_minibatch > 0 for a in resumed), "nothing was lost, so nothing begins anew"
+
+
+def test_a_job_killed_before_its_data_was_prepared_cannot_be_resumed(tmp_path: Path) -> None:
+    (tmp_path / "jobs" / "abc").mkdir(parents=True)
+    with pytest.raises(JobError, match="nothing to go on with"):
+        squall.Job.open(f"{tmp_path}/jobs/abc")
+
+
+def test_a_job_with_a_living_process_is_left_alone(tmp_path: Path) -> None:
+    X, y = resumed_script.data()
+    model = squall.LogisticRegression(epochs=100_000, batch_size=50, learning_rate=0.1)
+    job = squall.submit(model, (X, y), run=squall.Run(workers=1, storage=tmp_path))
+    while not job.status().rows:
+        time.sleep(0.01)
+    with pytest.raises(JobError, match="alive"):
+        squall.Job.open(job.url)
+    assert not find_interrupted(ObjectStore(tmp_path), {})
+    job.stop()
+    job.wait()
+
+
+def test_of_two_processes_one_goes_on(tmp_path: Path) -> None:
+    job = killed(tmp_path, "embedded", "asp", "0:after").rpartition("/")[2]
+    objects, outcomes = ObjectStore(tmp_path), []
+    together = threading.Barrier(4)
+
+    def contend() -> None:
+        together.wait()
+        try:
+            outcomes.append(take_over(objects, job).log)
+        except TakenOverError as error:
+            outcomes.append(error)
+
+    threads = [threading.Thread(target=contend) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    winners = [outcome for outcome in outcomes if isinstance(outcome, JobLog)]
+    # One that comes when another has won already takes it over from that one; the log is in order.
+    assert winners
+    for winner in winners[:-1]:
+        with pytest.raises(TakenOverError):
+            winner.append([])
+    terms = [record.term for record in read_log(objects, job)]
+    assert terms == sorted(terms)
+
+
+def test_a_driver_that_was_replaced_leaves_everything_as_it_is(tmp_path: Path) -> None:
+    """As after a long sleep of its machine: it finds the log's next number taken."""
+    X, y = resumed_script.data()
+    backend = squall.LocalBackend(lifetime="2s")  # hand-overs make it write to its log
+    model = squall.LogisticRegression(epochs=1_000_000, batch_size=50, learning_rate=0.1)
+    job = squall.submit(model, (X, y), run=squall.Run(backend=backend, workers=1, storage=tmp_path))
+    objects, folder = ObjectStore(tmp_path), tmp_path / "jobs" / job.id / "log"
+    while not folder.exists() or not list(folder.glob("[0-9]*")):
+        time.sleep(0.01)
+    while True:
+        try:
+            JobLog(objects, job.id, term=2, number=len(read_log(objects, job.id))).append([])
+            break
+        except TakenOverError:
+            pass  # it has just written a record itself
+    with pytest.raises(TakenOverError, match="taken this job over"):
+        job.wait(timeout=50)
+    assert (folder.parent / "job.json").exists()
