@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from squall.driver.events import (
+    Cancel,
     CancelAll,
     Command,
     Ended,
@@ -545,3 +546,34 @@ def test_a_restored_store_is_noted_once_and_its_workers_succeeded_without_limit(
         "after 1.0 s: shard 0 came back again",
     ]
     assert machine.attempts[0, 3].first_minibatch == 20, "from where the store says that the slot is"
+
+
+def test_a_worker_that_falls_silent_is_given_up_and_replaced() -> None:
+    machine = make(2, silence_s=30.0)
+    machine.handle(Start(), 0.0)
+    assert machine.handle(Tick(), 100.0) == [], "nobody has spoken yet: the platform's time limit will do"
+    for at in (100.0, 101.0):
+        machine.handle(report(0, rows=1, done=False), at)
+        machine.handle(report(1, rows=1, done=False), at)
+    machine.handle(report(1, rows=1, done=False), 120.0)
+    assert machine.handle(Tick(), 130.0) == []
+    assert machine.handle(Tick(), 132.0) == [Cancel(0, 1), Launch(0, 2)]
+    lost = machine.attempts[0, 1]
+    assert lost.outcome is not None and lost.outcome.kind is OutcomeKind.LOST
+    assert machine.handle(Tick(), 133.0) == []
+    # What it says or how it ends later changes nothing.
+    assert machine.handle(Ended(0, 1, KILLED, 5), 134.0) == []
+    machine.handle(report(0, attempt=2, epoch=1), 135.0)
+    machine.handle(report(1, epoch=1), 135.0)
+    machine.handle(Ended(0, 2, FINISHED, 9), 136.0)
+    machine.handle(Ended(1, 1, FINISHED, 9), 136.0)
+    assert machine.state == "finished"
+
+
+def test_a_worker_that_was_often_silent_for_long_is_given_longer() -> None:
+    machine = make(1, silence_s=30.0)
+    machine.handle(Start(), 0.0)
+    for at in (10.0, 30.0, 50.0):
+        machine.handle(report(0, rows=1, done=False), at)
+    assert machine.handle(Tick(), 249.0) == []
+    assert machine.handle(Tick(), 251.0) == [Cancel(0, 1), Launch(0, 2)]

@@ -108,6 +108,13 @@ def train_logistic(
     header: Header = True,
     storage: Storage = None,
     seed: Seed = 0,
+    chaos: Annotated[
+        str | None,
+        typer.Option(
+            help="Faults to inject into the functions, as probabilities: "
+            "[bold]kill=0.05,dup=0.05,drop=0.05,delay=0.1,throttle=0.1[/bold]; also seed, quota, max."
+        ),
+    ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Start anew, also if the same command was interrupted before.")
     ] = False,
@@ -142,6 +149,7 @@ def train_logistic(
             storage=storage,
             seed=seed,
             fresh=fresh,
+            chaos=chaos,
         )
     )
 

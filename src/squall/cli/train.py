@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import squall
+from squall.cli.chaos import parse_chaos
 from squall.cli.jobs import COMMAND, OUT
 from squall.cli.quality import held_out_quality
 from squall.cli.show import console, follow, print_end, print_metrics
@@ -53,6 +54,7 @@ class TrainOptions:
     storage: str | None
     seed: int
     fresh: bool = False
+    chaos: str | None = None
 
 
 def train_logistic(options: TrainOptions) -> None:
@@ -136,9 +138,12 @@ def _settings(options: TrainOptions) -> tuple[squall.Run, squall.LogisticRegress
     )
     _collect(problems, model._check_settings)
     prices = DEFAULT_PRICES if options.prices is None else options.prices
+    chaos = None if options.chaos is None else parse_chaos(problems, options.chaos)
+    backend = _collect(problems, lambda: squall.LocalBackend(chaos=chaos)) or "local"
     run = _collect(
         problems,
         lambda: squall.Run(
+            backend=backend,
             workers=workers,
             memory=options.memory,
             storage=options.storage,

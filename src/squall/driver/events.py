@@ -112,8 +112,15 @@ class Evaluate(msgspec.Struct, frozen=True):
     epoch: int
 
 
+class Cancel(msgspec.Struct, frozen=True):
+    """End one invocation, which has been given up; the platform may not be able to."""
+
+    slot: int
+    attempt: int
+
+
 class CancelAll(msgspec.Struct, frozen=True):
     """End all invocations that still run."""
 
 
-Command = Launch | Release | RequestStop | Evaluate | CancelAll
+Command = Launch | Release | RequestStop | Evaluate | Cancel | CancelAll

@@ -51,10 +51,10 @@ class Invocations:
         running = {key: invocation.logs() for key, invocation in list(self._running.items())}
         return {**running, **self._logs}
 
-    def cancel(self) -> None:
-        """Try to end all that still run."""
+    def cancel(self, only: Key | None = None) -> None:
+        """Try to end all that still run, or one of them."""
         for key, invocation in self._running.items():
-            if key not in self._logs:
+            if key not in self._logs and only in (None, key):
                 invocation.cancel()
 
     def end(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from squall.data.objects import ObjectStore
-from squall.driver.events import CancelAll, Command, Event, Launch, RequestStop, Tick
+from squall.driver.events import Cancel, CancelAll, Command, Event, Launch, RequestStop, Tick
 from squall.driver.joblog import Entry, JobLog
 from squall.driver.logs import write_logs
 from squall.driver.record import JobRecord, Recorder
@@ -75,7 +75,7 @@ class Keeper:
         if isinstance(event, Tick) and not commands:
             return
         self._unwritten.append(Entry(at, event))
-        if any(isinstance(command, Launch | RequestStop | CancelAll) for command in commands):
+        if any(isinstance(command, Launch | RequestStop | Cancel | CancelAll) for command in commands):
             self._flush()
 
     def tick(self, record: Callable[[], JobRecord], logs: Callable[[], Logs]) -> bool:

@@ -23,11 +23,9 @@ from squall.driver.description import describe
 from squall.driver.invocations import Invocations
 from squall.driver.joblog import JobLog, TakenOverError
 from squall.driver.keeping import Keeper
-from squall.driver.ledger import Ledger, load_prices
-from squall.driver.machine import JobMachine, Limits
 from squall.driver.measuring import Measurer
 from squall.driver.record import JobRecord, Recorder, record_of
-from squall.driver.resuming import Resumption
+from squall.driver.resuming import Resumption, machine_of
 from squall.driver.session import HEARTBEAT_S, Session, open_session, warm_up
 from squall.driver.spec import JobResult, JobSpec, Prepared, stopped_early
 from squall.log import get_logger
@@ -37,7 +35,6 @@ from squall.store.connection import REPLY_TIMEOUT_S
 _log = get_logger(__name__)
 
 TICK_S = 0.05
-MAX_RESTARTS = 3  # deaths of a worker in a row, without progress in between
 _END_S = 30.0
 
 
@@ -65,23 +62,7 @@ class JobLoop:
         self._stop_reason = ""
         self._invocations = Invocations(self._inbox.put)
         self._lock = threading.Lock()  # the machine is read by other threads
-        self._machine = JobMachine(
-            spec.n_workers,
-            spec.epochs,
-            Ledger(load_prices(spec.run.prices), spec.run.memory_mb, 0.0),
-            evaluates=spec.evaluate is not None,
-            limits=Limits(
-                deadline_s=spec.run.deadline_s,
-                budget_usd=spec.run.budget_usd,
-                target_loss=spec.target_loss,
-                patience=spec.patience,
-                max_restarts=MAX_RESTARTS,
-            ),
-        )
-        if resumption is not None:
-            self._machine.ledger.objects(resumption.description.gets, resumption.description.puts)
-            for entry in resumption.entries:
-                self._machine.handle(entry.event, entry.at)
+        self._machine = machine_of(spec, resumption)
 
     # ------------------------------------------------------------------- asked by other threads
 
@@ -279,6 +260,8 @@ class JobLoop:
                 session.store.control.request_stop(self.id)
             case events.Evaluate(epoch):
                 measurer.start(epoch, session.store.tables.pull(session.task.table))
+            case events.Cancel(slot, attempt):
+                self._invocations.cancel((slot, attempt))
             case events.CancelAll():
                 self._invocations.cancel()
 

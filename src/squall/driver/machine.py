@@ -23,6 +23,7 @@ import msgspec
 from squall.driver import causes
 from squall.driver.epochs import EpochBook
 from squall.driver.events import (
+    Cancel,
     CancelAll,
     Command,
     Ended,
@@ -47,6 +48,7 @@ STOP_MARGIN_S = 0.25
 """Time that stopping takes; deadline and budget count it in."""
 
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.1, 5.0
+_SILENCES = 10  # times the longest silence so far
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,9 @@ class Limits:
         How often in a row a worker may die without progress before the job fails.
     grace_s : float
         How long workers may take to stop before they are ended.
+    silence_s : float
+        How long a worker may say nothing, once it has spoken, before it is given up and replaced; and
+        at least ten times as long as it ever did before.
     """
 
     deadline_s: float | None = None
@@ -73,6 +78,7 @@ class Limits:
     patience: int | None = None
     max_restarts: int = 3
     grace_s: float = 5.0
+    silence_s: float = 30.0
 
 
 @dataclass(slots=True)
@@ -89,6 +95,8 @@ class _Slot:
     epochs_done: int = 0
     still_since: float | None = None  # when its last minibatch is known to have ended
     heard: int = 0  # newest attempt that has reported
+    heard_at: float = 0.0  # when it last did
+    longest_silence: float = 0.0  # between two reports of one attempt
 
 
 class JobMachine:
@@ -207,8 +215,10 @@ class JobMachine:
         if report.attempt > slot.heard and slot.still_since is not None and key in self.attempts:
             lost = max(0.0, now - report.working_s - slot.still_since)
             self.attempts[key] = msgspec.structs.replace(self.attempts[key], lost_s=lost)
+        if report.attempt == slot.heard:
+            slot.longest_silence = max(slot.longest_silence, now - slot.heard_at)
         slot.heard = max(slot.heard, report.attempt)
-        slot.still_since = now
+        slot.still_since = slot.heard_at = now
 
     def _close_epochs(self, now: float) -> list[Command]:
         complete = min(self._epochs if s.done else s.epochs_done for s in self._slots)
@@ -347,13 +357,16 @@ class JobMachine:
     def _lose_all(self, now: float) -> None:
         for key, attempt in self.attempts.items():
             if attempt.outcome is None:
-                lost = Outcome(OutcomeKind.LOST, billed_s=self.ledger.running_s(key, now))
-                self.attempts[key] = msgspec.structs.replace(
-                    attempt, ended_s=now, outcome=lost, cost_usd=self.ledger.end(key, lost.billed_s)
-                )
+                self._lose(key, now)
         for slot in self._slots:
             slot.running.clear()
         self._evaluating = None
+
+    def _lose(self, key: tuple[int, int], now: float) -> None:
+        lost = Outcome(OutcomeKind.LOST, billed_s=self.ledger.running_s(key, now))
+        self.attempts[key] = msgspec.structs.replace(
+            self.attempts[key], ended_s=now, outcome=lost, cost_usd=self.ledger.end(key, lost.billed_s)
+        )
 
     # ---------------------------------------------------------------------------------- stops
 
@@ -390,7 +403,19 @@ class JobMachine:
         if self.state != "running":
             return []
         due = [n for n, s in enumerate(self._slots) if s.retry_at is not None and s.retry_at <= now]
-        return [self._launch(number, now) for number in due]
+        launches: list[Command] = [self._launch(number, now) for number in due]
+        return [*launches, *self._replace_silent(now)]
+
+    def _replace_silent(self, now: float) -> list[Command]:
+        """Give up workers that hang, or whose host has gone without a word; successors fence them."""
+        commands: list[Command] = []
+        for number, slot in enumerate(self._slots):
+            patience = max(self._limits.silence_s, _SILENCES * slot.longest_silence)
+            if slot.running == {slot.heard} and now - slot.heard_at > patience:
+                self._lose((number, slot.heard), now)
+                slot.running.clear()
+                commands += [Cancel(number, slot.heard), self._launch(number, now)]
+        return commands
 
     def _limit_reached(self, at: float) -> str:
         deadline_s, budget_usd = self._limits.deadline_s, self._limits.budget_usd

@@ -1,4 +1,4 @@
-"""Taking a job over from a driver that is no more."""
+"""A job's state at the start of its driver, and taking it over from one that is no more."""
 
 from __future__ import annotations
 
@@ -10,11 +10,20 @@ from squall.data.objects import ObjectStore
 from squall.driver.claims import owner_is_dead
 from squall.driver.description import DESCRIPTION, JobDescription, read_description
 from squall.driver.joblog import Entry, JobLog, read_log
+from squall.driver.ledger import Ledger, load_prices
+from squall.driver.machine import JobMachine, Limits
 from squall.driver.record import read_record, record_key
+from squall.driver.spec import JobSpec
 from squall.errors import JobError, SquallError
 
 SILENCE_S = 10.0
 """Seconds without a sign of life, by the watcher's own clock, after which a driver counts as dead."""
+
+MAX_RESTARTS = 3
+"""Deaths of a worker in a row, without progress in between, that a job survives."""
+
+SILENCE_OF_WORKERS_S = 30.0
+"""Seconds after which a worker that says nothing is given up."""
 
 _POLL_S = 0.5
 
@@ -59,6 +68,29 @@ def take_over(objects: ObjectStore, job: str, silence_s: float = SILENCE_S) -> R
     with contextlib.suppress(SquallError):  # it was never written, or has been cut off: the log will do
         elapsed = max(elapsed, read_record(objects, job).time_s)
     return Resumption(description, entries, elapsed, log)
+
+
+def machine_of(spec: JobSpec, resumption: Resumption | None) -> JobMachine:
+    """A job's machine at its start, or as its log has left it."""
+    machine = JobMachine(
+        spec.n_workers,
+        spec.epochs,
+        Ledger(load_prices(spec.run.prices), spec.run.memory_mb, 0.0),
+        evaluates=spec.evaluate is not None,
+        limits=Limits(
+            deadline_s=spec.run.deadline_s,
+            budget_usd=spec.run.budget_usd,
+            target_loss=spec.target_loss,
+            patience=spec.patience,
+            max_restarts=MAX_RESTARTS,
+            silence_s=SILENCE_OF_WORKERS_S,
+        ),
+    )
+    if resumption is not None:
+        machine.ledger.objects(resumption.description.gets, resumption.description.puts)
+        for entry in resumption.entries:
+            machine.handle(entry.event, entry.at)
+    return machine
 
 
 def find_interrupted(objects: ObjectStore, tags: dict[str, str]) -> list[str]:

@@ -75,6 +75,7 @@ def _work(task: WorkerTask, context: FunctionContext, started: float) -> Ended:
         guard = TimeGuard(context, reporter.setup_s)
 
         def interrupted() -> bool:
+            reporter.beat()
             return reason_to_end(task, store.control, guard) is not None
 
         strategy = strategy_from_dict(task.strategy).bind(task, model, store, interrupted)

@@ -12,6 +12,9 @@ from squall.records import Phases, Report, Steps, WorkerTask
 
 INTERVAL_S = 0.2
 
+BEAT_S = 2.0
+"""How often a worker that waits says that it is alive."""
+
 
 def private_memory() -> int:
     """Bytes of private (anonymous) memory of this process now.
@@ -94,6 +97,11 @@ class Reporter:
             self.flush(epoch_done=visit.last_of_epoch, ending=announce)
             self._announced = self._announced or announce
 
+    def beat(self) -> None:
+        """While this worker waits for others: say now and then that it is alive."""
+        if time.monotonic() - self._last > BEAT_S:
+            self._send(epoch_done=False, ending=False)
+
     def _account_fetch(self, stream: MinibatchStream) -> None:
         seen = (stream.fetch_s, stream.wait_s, stream.bytes_in, self._objects.gets)
         fetch, wait, size, gets = (now - before for now, before in zip(seen, self._fetched, strict=True))
@@ -105,8 +113,10 @@ class Reporter:
 
     def flush(self, *, epoch_done: bool, ending: bool = False) -> None:
         """Send what there is."""
-        if not self._rows and not epoch_done:
-            return
+        if self._rows or epoch_done:
+            self._send(epoch_done=epoch_done, ending=ending)
+
+    def _send(self, *, epoch_done: bool, ending: bool) -> None:
         cpu = time.process_time()
         self._phases.cpu += cpu - self._cpu
         self._phases.peak_rss = max(self._phases.peak_rss, private_memory())
