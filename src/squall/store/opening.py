@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from squall.errors import StoreError
 
 if TYPE_CHECKING:
-    from squall.protocols import Blobs, Control, Tables
+    from squall.protocols import AtomicBlobs, Control, Tables
     from squall.store.connection import Forgiveness, Patience
 
 
@@ -33,8 +33,8 @@ class Store(Protocol):
         """Tables of parameters."""
 
     @property
-    def blobs(self) -> Blobs:
-        """Small named values."""
+    def blobs(self) -> AtomicBlobs:
+        """Named values, counters and reductions."""
 
     @property
     def control(self) -> Control:

@@ -1,4 +1,4 @@
-"""The contract suites of `Tables`, `Blobs`, `Control`, and of consistency across these.
+"""The contract suites of `Tables`, `Control`, and of consistency across these.
 
 An implementation subclasses these in its tests (with a name that pytest collects) and
 overrides the fixtures that raise :class:`NotImplementedError`.
@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from squall.errors import StaleAttemptError, StoreError
-from squall.protocols import Blobs, Control, Tables
+from squall.protocols import Control, Tables
 from squall.records import (
     Float32,
     InitialValues,
@@ -316,76 +316,6 @@ class TablesContract(OfTables):
         gradient = np.array([[3.0], [0.0], [4.0]], dtype=np.float32)
         tables.push(f"{job}/clipped", rows_of(0, 1, 3), gradient, Stamp(0, 0, 0))
         assert tables.pull(f"{job}/clipped").ravel() == pytest.approx([-0.6, 0.0, 0.0, -0.8], rel=1e-6)
-
-
-class BlobsContract:
-    """What every implementation of `Blobs` must do."""
-
-    @pytest.fixture
-    def blobs(self) -> Blobs:
-        """The implementation."""
-        raise NotImplementedError
-
-    @pytest.fixture
-    def other(self) -> Blobs:
-        """Another client of the same store, for another thread."""
-        raise NotImplementedError
-
-    @pytest.fixture
-    def key(self) -> str:
-        """A key that has no value."""
-        raise NotImplementedError
-
-    @pytest.mark.parametrize("value", [b"", b"x", bytes(range(256)) * 4096])
-    def test_values_come_back(self, blobs: Blobs, other: Blobs, key: str, value: bytes) -> None:
-        blobs.put(key, value)
-        assert other.get(key) == value
-
-    def test_put_replaces(self, blobs: Blobs, key: str) -> None:
-        blobs.put(key, b"1")
-        blobs.put(key, b"2")
-        assert blobs.get(key) == b"2"
-
-    def test_put_if_absent(self, blobs: Blobs, other: Blobs, key: str) -> None:
-        assert blobs.put_if_absent(key, b"")
-        assert not other.put_if_absent(key, b"2")
-        assert blobs.get(key) == b""
-
-    def test_missing_is_none(self, blobs: Blobs, key: str) -> None:
-        assert blobs.get(key) is None
-        assert blobs.wait(key, 0.0) is None
-
-    def test_mget_keeps_order(self, blobs: Blobs, key: str) -> None:
-        blobs.put(f"{key}1", b"1")
-        blobs.put(f"{key}2", b"2")
-        assert blobs.mget([f"{key}2", key, f"{key}1", f"{key}2"]) == [b"2", None, b"1", b"2"]
-        assert blobs.mget([]) == []
-
-    def test_delete(self, blobs: Blobs, key: str) -> None:
-        blobs.put(key, b"1")
-        blobs.delete(key)
-        blobs.delete(key)
-        assert blobs.get(key) is None
-        assert blobs.put_if_absent(key, b"2")
-
-    def test_wait_ends_after_its_time(self, blobs: Blobs, key: str) -> None:
-        start = time.monotonic()
-        assert blobs.wait(key, 0.1) is None
-        assert 0.09 <= time.monotonic() - start < 5.0
-
-    def test_wait_gets_a_later_value_and_blocks_nobody(self, blobs: Blobs, other: Blobs, key: str) -> None:
-        got: list[bytes | None] = []
-        thread = threading.Thread(target=lambda: got.append(other.wait(key, 20.0)))
-        thread.start()
-        try:
-            time.sleep(0.05)
-            start = time.monotonic()
-            assert blobs.get(f"{key}-not") is None
-            assert time.monotonic() - start < 5.0
-        finally:
-            blobs.put(key, b"late")
-            thread.join(20.0)
-        assert got == [b"late"]
 
 
 def report_of(slot: int, attempt: int, epoch: int = 0, rows: int = 1) -> Report:
