@@ -58,3 +58,9 @@ class Registry:
 JOB_OPENERS = Registry("kind of job", {"estimator": Entry("squall.estimators.resuming:open_job")})
 
 BACKENDS = Registry("backend", {"local": Entry("squall.functions.local.pool:open_platform")})
+
+STORES = Registry(
+    "store",
+    {scheme: Entry("squall.store.valkey:connect", "redis") for scheme in ("redis", "rediss")},
+)
+"""Stores that others' servers are, by the scheme of their addresses."""

@@ -13,6 +13,7 @@ from squall.store.process import StoreProcess
 from squall.testing.blobs import AtomicBlobsContract
 from squall.testing.store import (
     N_SLOTS,
+    BarriersContract,
     ConsistencyContract,
     ControlContract,
     TablesContract,
@@ -93,6 +94,12 @@ class TestBlobs(AtomicBlobsContract):
 
 
 class TestControl(StoresControl, ControlContract):
+    @pytest.fixture
+    def new_job(self, new_job: str) -> str:
+        return new_job
+
+
+class TestBarriers(StoresControl, BarriersContract):
     @pytest.fixture
     def new_job(self, new_job: str) -> str:
         return new_job

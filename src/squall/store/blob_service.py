@@ -6,10 +6,9 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from squall.errors import StoreError
 from squall.store import wire
 from squall.store.blobs import BlobCore, Stored
-from squall.store.reductions import check_contributor, checked_form
+from squall.store.reductions import check_contributor, check_n, checked_form
 from squall.store.uploads import PART_BYTES, Uploads
 
 MAX_CLIENTS = 1 << 16
@@ -124,10 +123,7 @@ class BlobService:
         return wire.Values(values)
 
     def _reduced(self, request: wire.GetReduced) -> wire.Reduced | None:
-        if request.n < 1:
-            raise StoreError(
-                f"{request.n} contributors cannot be waited for", where=f"reduction {request.key!r}"
-            )
+        check_n(request.key, request.n)
         folded = self.core.reduced(request.key, request.n)
         if folded is None:
             return None

@@ -11,7 +11,7 @@ import numpy as np
 
 from squall.errors import StoreError
 from squall.records import Numbers
-from squall.store.reductions import Form, KeptReduction, Reduction, check_same
+from squall.store.reductions import Form, KeptReduction, Reduction, check_same, holds_a_value, is_a_reduction
 
 Waiter = Callable[[], None]
 
@@ -157,9 +157,7 @@ class BlobCore:
             If it is of another form than those before it, or the key holds a value.
         """
         if key in self._values:
-            raise StoreError(
-                "it holds a value", where=f"reduction {key!r}", fix="use another key for the reduction"
-            )
+            raise holds_a_value(key)
         reduction = self._reductions.get(key)
         if reduction is None:
             reduction = self._reductions[key] = Reduction(form)
@@ -227,9 +225,7 @@ class BlobCore:
 
     def _check_no_reduction(self, key: str) -> None:
         if key in self._reductions:
-            raise StoreError(
-                "it is a reduction", where=f"blob {key!r}", fix="delete it first, or use another key"
-            )
+            raise is_a_reduction(key)
 
 
 def no_counter(key: str) -> StoreError:

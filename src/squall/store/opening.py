@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from squall.errors import StoreError
+from squall.registry import STORES
 
 if TYPE_CHECKING:
     from squall.protocols import AtomicBlobs, Control, Tables
@@ -30,7 +31,7 @@ class Store(Protocol):
 
     @property
     def tables(self) -> Tables:
-        """Tables of parameters."""
+        """Tables of parameters; raises `StoreError` where there are none."""
 
     @property
     def blobs(self) -> AtomicBlobs:
@@ -60,13 +61,14 @@ def connect(
     """Connect to the store at ``"unix:<path>"`` (its memory is mapped) or ``"tcp://host:port"``.
 
     By TLS it is ``"tls://host:port"``; several servers are listed as ``"tcp://host:port,host:port"``.
+    A Valkey or Redis server is ``"redis://host:port/db"``, by TLS ``"rediss://…"``; it has no tables.
 
     Parameters
     ----------
     address : str
         Where it is.
     token : str
-        What a store on TCP asks for.
+        What a store on TCP asks for; a Valkey server's password.
     patience : callable, optional
         Says, before each request, how many seconds its reply may take; default 60.
     forgive : callable, optional
@@ -76,7 +78,9 @@ def connect(
     Raises
     ------
     StoreError
-        If the address is of neither form, nobody answers there, or the token is wrong.
+        If the address is of no such form, nobody answers there, or the token is wrong.
+    MissingExtraError
+        If that kind of store needs a library that is not installed.
     """
     scheme = address.partition(":")[0]
     if scheme == "unix":
@@ -87,7 +91,19 @@ def connect(
         from squall.store import tcp
 
         return tcp.connect(address, token, patience, forgive)
+    if scheme in STORES.names():
+        store: Store = STORES.load(scheme)(address, token, patience)
+        return store
     raise StoreError(
-        f"{address!r} is not the address of a store",
-        fix='use "unix:/path", "tcp://host:port" or "tls://host:port"',
+        f"{address.partition('://')[0]!r} is no kind of store",
+        fix='use "unix:/path", "tcp://host:port", "tls://host:port", "redis://host:port" or "rediss://host:port"',
+    )
+
+
+def no_tables(address: str) -> StoreError:
+    """The error for tables in a store that has none."""
+    return StoreError(
+        "it has no tables of parameters",
+        where=address,
+        fix='use a strategy without tables, or store="embedded", "tcp" or what `squall store serve` runs',
     )

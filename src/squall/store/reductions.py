@@ -89,6 +89,22 @@ def check_contributor(key: str, contributor: int) -> None:
         )
 
 
+def check_n(key: str, n: int) -> None:
+    """Raise `StoreError` unless so many contributors can be waited for."""
+    if n < 1:
+        raise StoreError(f"{n} contributors cannot be waited for", where=f"reduction {key!r}")
+
+
+def holds_a_value(key: str) -> StoreError:
+    """The error for a reduction whose key holds a value."""
+    return StoreError("it holds a value", where=f"reduction {key!r}", fix="use another key for the reduction")
+
+
+def is_a_reduction(key: str) -> StoreError:
+    """The error for a value whose key holds a reduction."""
+    return StoreError("it is a reduction", where=f"blob {key!r}", fix="delete it first, or use another key")
+
+
 def check_same(key: str, known: Form, given: Form) -> None:
     """Raise `StoreError` unless a contribution is of the form of those before it."""
     if known != given:

@@ -6,10 +6,9 @@ import contextlib
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from io import BytesIO
-from typing import TypeVar
 
 from squall.errors import StoreError
 from squall.records import Numbers, ReduceOp
@@ -17,11 +16,9 @@ from squall.store import wire
 from squall.store.blobs import checked_count
 from squall.store.connection import Connection
 from squall.store.reductions import checked_form, form_of, little_endian
-from squall.store.uploads import PART_BYTES, parts_of, regrouped
+from squall.store.uploads import PART_BYTES, again, parts_of, regrouped, replaced
 
 _POLL_S = 5.0  # longest wait in one request; a server forgets a lost client's that soon
-_READS = 3  # of a large value that is replaced while it is read, before that is an error
-_Result = TypeVar("_Result")
 
 
 class RemoteBlobs:
@@ -50,14 +47,14 @@ class RemoteBlobs:
 
     def mget(self, keys: list[str]) -> list[bytes | None]:
         """See :meth:`squall.protocols.Blobs.mget`: one round trip, and one for each part of what is large."""
-        return _again(partial(self._read, wire.GetBlobs(keys), keys))
+        return again(partial(self._read, wire.GetBlobs(keys), keys))
 
     def wait(self, key: str, timeout: float) -> bytes | None:
         """See :meth:`squall.protocols.Blobs.wait`."""
         deadline = time.monotonic() + timeout
         while True:
             part = part_of_wait(deadline)
-            value = _again(partial(self._read, wire.WaitBlob(key, part), [key], part))[0]
+            value = again(partial(self._read, wire.WaitBlob(key, part), [key], part))[0]
             if value is not None or time.monotonic() >= deadline:
                 return value
 
@@ -105,7 +102,7 @@ class RemoteBlobs:
         deadline = time.monotonic() + timeout
         while True:
             part = part_of_wait(deadline)
-            result = _again(partial(self._read_reduced, wire.GetReduced(key, n, part), part))
+            result = again(partial(self._read_reduced, wire.GetReduced(key, n, part), part))
             if result is not None or time.monotonic() >= deadline:
                 return result
 
@@ -156,25 +153,9 @@ class RemoteBlobs:
             request = wire.GetPart(key, value.version, done)
             part = self._connection.request(request, wire.Values).values[0]
             if not isinstance(part, bytes) or not part:
-                raise _ReplacedError(
-                    "it was replaced or removed while it was read", where=f"blob {key!r}", fix="read it again"
-                )
+                raise replaced(key)
             done += len(part)
             yield part
-
-
-class _ReplacedError(StoreError):
-    """A large value is not what it was when its first part was read."""
-
-
-def _again(read: Callable[[], _Result]) -> _Result:
-    """What ``read`` gives, called again if a value was replaced while it was read."""
-    for _ in range(_READS - 1):
-        try:
-            return read()
-        except _ReplacedError:
-            continue
-    return read()
 
 
 def part_of_wait(deadline: float) -> float:

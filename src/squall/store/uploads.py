@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from squall.errors import StoreError
+
+_READS = 3  # of a value that is replaced while it is read, before that is an error
+_Result = TypeVar("_Result")
 
 PART_BYTES = 4 << 20
 """Most bytes of a value that travel in one request or reply."""
@@ -54,7 +58,7 @@ class Uploads:
         if offset != upload.size or key != upload.key:
             if not upload.parts:
                 del self._uploads[number]
-            raise _incomplete(key)
+            raise incomplete(key)
         upload.parts.append(data)
         upload.size += len(data)
 
@@ -68,7 +72,7 @@ class Uploads:
         """
         upload = self._uploads.get(number)
         if upload is None or (upload.key, upload.size) != (key, size):
-            raise _incomplete(key)
+            raise incomplete(key)
         del self._uploads[number]
         return tuple(upload.parts)
 
@@ -108,9 +112,31 @@ def regrouped(pieces: Iterable[bytes]) -> Iterator[bytes]:
     yield bytes(held)
 
 
-def _incomplete(key: str) -> StoreError:
+def incomplete(key: str) -> StoreError:
+    """The error for parts that do not make a value."""
     return StoreError(
         "a value that was sent in parts is not whole",
         where=f"blob {key[:200]!r}",
         fix=f"send it again, with less than {PATIENCE_S:g} s between two parts",
     )
+
+
+class ReplacedError(StoreError):
+    """A value is not what it was when its first part was read."""
+
+
+def replaced(key: str) -> ReplacedError:
+    """The error for a value that is not there any more."""
+    return ReplacedError(
+        "it was replaced or removed while it was read", where=f"blob {key!r}", fix="read it again"
+    )
+
+
+def again(read: Callable[[], _Result]) -> _Result:
+    """What ``read`` gives, called again if a value was replaced while it was read."""
+    for _ in range(_READS - 1):
+        try:
+            return read()
+        except ReplacedError:
+            continue
+    return read()

@@ -323,8 +323,8 @@ def report_of(slot: int, attempt: int, epoch: int = 0, rows: int = 1) -> Report:
     return Report(slot, attempt, epoch, rows, 0.5, 1.0, False, 0.25, 0.125, Phases(compute=1.25, bytes_in=7))
 
 
-class ControlContract(OfControl):
-    """What every implementation of `Control` must do."""
+class OfJobs(OfControl):
+    """What a contract about control alone is given."""
 
     @pytest.fixture
     def new_job(self) -> str:
@@ -337,6 +337,101 @@ class ControlContract(OfControl):
         control.open_job(new_job, N_SLOTS)
         yield new_job
         control.close_job(new_job)
+
+
+class BarriersContract(OfJobs):
+    """What every implementation of `Control.barrier` and `Control.finish` must do."""
+
+    @pytest.fixture
+    def registered(self, control: Control, job: str) -> str:
+        """Name of a job whose slots have registered with `control`."""
+        for slot in range(N_SLOTS):
+            control.register(job, slot, 0, 1)
+        return job
+
+    def test_all_meet(self, control: Control, other: Control, registered: str) -> None:
+        job = registered
+        for slot in (2, 0):
+            assert not control.barrier(job, slot, 0, 1, 0.0)
+        assert other.barrier(job, 1, 0, 1, 0.0)
+        for slot in (2, 0):
+            assert control.barrier(job, slot, 0, 1, 0.0)
+            assert not control.barrier(job, slot, 0, 2, 0.0)
+
+    def test_who_comes_to_one_has_come_to_those_before(self, control: Control, registered: str) -> None:
+        for slot, number in enumerate((3, 7, 2)):
+            control.barrier(registered, slot, 0, number, 0.0)
+        assert control.barrier(registered, 0, 0, 1, 0.0)
+        assert control.barrier(registered, 0, 0, 2, 0.0)
+        assert not control.barrier(registered, 0, 0, 3, 0.0)
+        assert control.barrier(registered, 2, 0, 3, 0.0), "that slot 0 asked for 1 has not set it back"
+        assert not control.barrier(registered, 1, 0, 4, 0.0)
+
+    def test_slots_that_have_not_registered_are_waited_for(self, control: Control, job: str) -> None:
+        for slot in range(N_SLOTS - 1):
+            control.register(job, slot, 0, 1)
+            assert not control.barrier(job, slot, 0, 1, 0.0)
+
+    def test_a_finished_slot_is_not_waited_for(self, control: Control, registered: str) -> None:
+        control.finish(registered, 0, 0)
+        control.finish(registered, 0, 0)
+        assert not control.barrier(registered, 1, 0, 5, 0.0)
+        control.finish(registered, 2, 0)
+        assert control.barrier(registered, 1, 0, 5, 0.0)
+
+    def test_a_successor_stands_where_its_predecessor_did(
+        self, control: Control, other: Control, registered: str
+    ) -> None:
+        job = registered
+        for slot in range(N_SLOTS):
+            control.barrier(job, slot, 0, 4, 0.0)
+        other.register(job, 1, 1, 2)
+        assert other.barrier(job, 1, 1, 4, 0.0)
+        calls: list[Callable[[], object]] = [
+            lambda: control.barrier(job, 1, 0, 5, 0.0),
+            lambda: control.finish(job, 1, 0),
+        ]
+        for call in calls:
+            with pytest.raises(StaleAttemptError):
+                call()
+        assert not other.barrier(job, 1, 1, 5, 0.0)
+
+    def test_barriers_wait(self, control: Control, other: Control, registered: str) -> None:
+        start = time.monotonic()
+        assert not control.barrier(registered, 0, 0, 1, 0.1)
+        assert 0.09 <= time.monotonic() - start < 5.0
+        for slot in range(1, N_SLOTS):
+            other.register(registered, slot, 1, 2)
+
+        def come() -> None:
+            for slot in range(1, N_SLOTS):
+                other.barrier(registered, slot, 1, 1, 0.0)
+
+        timer = threading.Timer(0.1, come)
+        timer.start()
+        try:
+            assert control.barrier(registered, 0, 0, 1, 20.0)
+        finally:
+            timer.join()
+
+    def test_what_is_no_barrier(self, control: Control, registered: str) -> None:
+        job = registered
+        calls: list[Callable[[], object]] = [
+            lambda: control.barrier(job, N_SLOTS, 0, 1, 0.0),
+            lambda: control.barrier(job, 0, 0, -1, 0.0),
+            lambda: control.barrier(job, 0, 0, 2**62 + 1, 0.0),
+            lambda: control.barrier(job, 0, 1, 1, 0.0),
+            lambda: control.finish(job, -1, 0),
+            lambda: control.barrier(f"{job}-none", 0, 0, 1, 0.0),
+            lambda: control.finish(f"{job}-none", 0, 0),
+        ]
+        for call in calls:
+            with pytest.raises(StoreError):
+                call()
+
+
+class ControlContract(OfJobs):
+    """What every implementation of `Control` must do, but for barriers."""
 
     def test_open_twice(self, control: Control, job: str) -> None:
         control.register(job, 0, 4, 1)
