@@ -88,7 +88,7 @@ def test_what_is_no_store(store):
         Run(store=store)
 
 
-@pytest.mark.parametrize("url", ["redis://cache:6379", "rediss://:hidden@cache:6379/1"])
+@pytest.mark.parametrize("url", ["redis://cache:6379", "rediss://:hidden@cache:6379/1", "s3://cache/x"])
 def test_a_store_without_tables_is_refused(url: str) -> None:
     with pytest.raises(SettingError, match="no tables of parameters, which training needs") as caught:
         Run(store=url)

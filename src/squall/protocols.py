@@ -286,8 +286,12 @@ class Reductions(Protocol):
         """
 
 
-class AtomicBlobs(Blobs, Reductions, Protocol):
-    """Blobs of a store that computes."""
+class ReducingBlobs(Blobs, Reductions, Protocol):
+    """What every store has."""
+
+
+class AtomicBlobs(ReducingBlobs, Protocol):
+    """What a store has that computes: all but an object store."""
 
     def compare_and_set(self, key: str, expected: bytes | None, value: bytes) -> bool:
         """Set a value if the present one is ``expected`` (None: there is none); True if it was set."""
@@ -357,8 +361,47 @@ class Control(Protocol):
     def stop_requested(self, job: str) -> bool:
         """(worker) Whether to stop; cheap enough to ask every few milliseconds.
 
+        Where each request costs money the answer may be a second old.
         True also for a worker that still holds on to a job that has been closed.
         """
+
+
+class Objects(Protocol):
+    """An object store: named, immutable pieces of bytes.  May be used from several threads.
+
+    Keys are ASCII; ``gets`` and ``puts`` are requests so far, as they are billed.
+    """
+
+    url: str
+    gets: int
+    puts: int
+
+    def put(self, key: str, data: bytes | memoryview) -> None:
+        """Store ``data`` under ``key``, replacing what was there; all or nothing."""
+
+    def put_stream(self, key: str, pieces: Iterable[bytes | memoryview]) -> None:
+        """As `put` for what comes in pieces, of one size but for the last."""
+
+    def create(self, key: str, data: bytes | memoryview) -> bool:
+        """Store ``data`` unless ``key`` exists; True if this call stored it."""
+
+    def find(self, key: str) -> memoryview | None:
+        """The bytes of an object; None if there is none."""
+
+    def stream(self, key: str) -> Iterator[bytes | memoryview] | None:
+        """The bytes of an object piece by piece; None if there is none."""
+
+    def keys(self, prefix: str = "") -> list[str]:
+        """Names of all objects below a folder, sorted."""
+
+    def delete(self, key: str) -> None:
+        """Remove an object; no error if it is not there."""
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Remove every object below a folder."""
+
+    def close(self) -> None:
+        """Give idle connections back."""
 
 
 # ---------------------------------------------------------------------- models and strategies

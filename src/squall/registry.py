@@ -61,6 +61,14 @@ BACKENDS = Registry("backend", {"local": Entry("squall.functions.local.pool:open
 
 STORES = Registry(
     "store",
-    {scheme: Entry("squall.store.valkey:connect", "redis") for scheme in ("redis", "rediss")},
+    {
+        "redis": Entry("squall.store.valkey:connect", "redis"),
+        "rediss": Entry("squall.store.valkey:connect", "redis"),
+        "file": Entry("squall.store.objects:connect"),
+        "s3": Entry("squall.store.objects:connect"),
+    },
 )
-"""Stores that others' servers are, by the scheme of their addresses."""
+"""Stores that are not Squall's own servers, by the scheme of their addresses."""
+
+OBJECTS = Registry("object store", {"default": Entry("squall.data.objects:ObjectStore")})
+""":class:`squall.protocols.Objects` by their URL."""

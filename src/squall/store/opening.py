@@ -10,7 +10,7 @@ from squall.errors import StoreError
 from squall.registry import STORES
 
 if TYPE_CHECKING:
-    from squall.protocols import AtomicBlobs, Control, Tables
+    from squall.protocols import Control, ReducingBlobs, Tables
     from squall.store.connection import Forgiveness, Patience
 
 
@@ -34,8 +34,8 @@ class Store(Protocol):
         """Tables of parameters; raises `StoreError` where there are none."""
 
     @property
-    def blobs(self) -> AtomicBlobs:
-        """Named values, counters and reductions."""
+    def blobs(self) -> ReducingBlobs:
+        """Named values, counters and reductions; :class:`squall.protocols.AtomicBlobs` but for object stores."""
 
     @property
     def control(self) -> Control:
@@ -61,7 +61,8 @@ def connect(
     """Connect to the store at ``"unix:<path>"`` (its memory is mapped) or ``"tcp://host:port"``.
 
     By TLS it is ``"tls://host:port"``; several servers are listed as ``"tcp://host:port,host:port"``.
-    A Valkey or Redis server is ``"redis://host:port/db"``, by TLS ``"rediss://…"``; it has no tables.
+    A Valkey or Redis server is ``"redis://host:port/db"``, by TLS ``"rediss://…"``, and an object store
+    ``"s3://bucket/prefix"`` or ``"file:///folder"``; these have no tables.
 
     Parameters
     ----------
@@ -96,7 +97,7 @@ def connect(
         return store
     raise StoreError(
         f"{address.partition('://')[0]!r} is no kind of store",
-        fix='use "unix:/path", "tcp://host:port", "tls://host:port", "redis://host:port" or "rediss://host:port"',
+        fix="begin its address with unix:, tcp://, tls://, redis://, rediss://, s3:// or file://",
     )
 
 

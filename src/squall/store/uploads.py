@@ -100,15 +100,15 @@ def parts_of(value: bytes | memoryview) -> Iterator[memoryview]:
         yield view[at : at + PART_BYTES]
 
 
-def regrouped(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in parts of :data:`PART_BYTES`, but for the last, which may be smaller or empty."""
+def regrouped(pieces: Iterable[bytes | memoryview], size: int = PART_BYTES) -> Iterator[bytes]:
+    """The same bytes in parts of ``size``, but for the last, which may be smaller or empty."""
     held = bytearray()
     for piece in pieces:
         for part in parts_of(piece):
             held += part
-            if len(held) >= PART_BYTES:
-                yield bytes(held[:PART_BYTES])
-                del held[:PART_BYTES]
+            while len(held) >= size:
+                yield bytes(held[:size])
+                del held[:size]
     yield bytes(held)
 
 
