@@ -35,7 +35,7 @@ class Store(Protocol):
 
     @property
     def blobs(self) -> ReducingBlobs:
-        """Named values, counters and reductions; :class:`squall.protocols.AtomicBlobs` but for object stores."""
+        """Named values, counters and reductions; but in object stores `AtomicBlobs`."""
 
     @property
     def control(self) -> Control:
