@@ -17,6 +17,7 @@ from squall.errors import SettingError, StaleAttemptError, StoreError
 from squall.protocols import Control
 from squall.store import connect, object_blobs
 from squall.store.object_blobs import ObjectBlobs
+from squall.store.object_control import _records
 from squall.store.object_names import escaped, folder
 from squall.store.objects import ObjectsStore
 from squall.store.polling import FIRST_PAUSE_S, LONGEST_PAUSE_S, poll
@@ -137,6 +138,11 @@ def cost(objects: ObjectStore, call: Callable[[], object]) -> tuple[int, int]:
     return objects.gets - before[0], objects.puts - before[1]
 
 
+def logged(objects: ObjectStore) -> list[str]:
+    """Names of the records of slots' states."""
+    return [name for name in objects.keys("jobs/job/store") if "/log/" in name]
+
+
 def test_what_calls_cost(objects: ObjectStore, local: ObjectsStore, job: str) -> None:
     blobs, control, ones = local.blobs, local.control, np.ones(3)
     control.register(job, 0, 0, 1)
@@ -242,6 +248,45 @@ def test_who_has_created_an_object_knows_it(objects: ObjectStore, local: Objects
     assert local.control.progress(job, 0).tolist() == [1]
 
 
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_creation_that_fails_leaves_no_gap(
+    objects: ObjectStore, local: ObjectsStore, job: str, stored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control = ObjectsStore(objects).control
+    control.register(job, 0, 0, 1)
+
+    def fail(self: ObjectStore, key: str, data: bytes) -> bool:
+        if stored:
+            self.put(key, data)
+        raise StoreError("it cannot be reached")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(ObjectStore, "create", fail)
+        with pytest.raises(StoreError, match="cannot be reached"):
+            control.advance(job, 0, 0, 1)
+    assert local.control.progress(job, 0).item() == int(stored)
+    control.advance(job, 0, 0, 2)
+    assert local.control.progress(job, 0).item() == 2
+    assert [int(name[-9:]) for name in objects.keys("jobs/job/store") if "/log/" in name] == list(
+        range(1, 3 + stored)
+    )
+
+
+def test_a_long_log_is_not_read_as_a_whole(objects: ObjectStore, local: ObjectsStore, job: str) -> None:
+    local.control.register(job, 0, 0, 1)
+    for minibatch in range(20):
+        local.control.advance(job, 0, 0, minibatch + 1)
+    local.control.save_state(job, 0, 0, b"state")
+    successor = ObjectsStore(objects).control
+    assert cost(objects, lambda: successor.progress(job, 0)) == (3, 1)
+    registration = successor.register(job, 0, 1, 2)
+    assert (registration.minibatches, registration.state) == (20, b"state")
+    writes = objects.puts
+    with pytest.raises(StaleAttemptError):
+        local.control.advance(job, 0, 0, 21)
+    assert objects.puts == writes + 1, "a listing: who is refused writes nothing"
+
+
 def test_of_many_attempts_the_newest_wins(objects: ObjectStore, local: ObjectsStore, job: str) -> None:
     """Registrations and progress race; whoever is refused has changed nothing."""
     done: list[int] = []
@@ -261,7 +306,12 @@ def test_of_many_attempts_the_newest_wins(objects: ObjectStore, local: ObjectsSt
         thread.start()
     for thread in threads:
         thread.join(50.0)
-    assert done[-1] == 3
+    assert 3 in done
+    log = [
+        _records.decode(objects.get(name)).slot for name in objects.keys("jobs/job/store") if "/log/" in name
+    ]
+    assert [slot.attempt for slot in log] == sorted(slot.attempt for slot in log), "no one came after"
+    assert [slot.minibatches for slot in log] == sorted(slot.minibatches for slot in log)
     assert 5 <= local.control.progress(job, 0).item() <= 20
     with pytest.raises(StaleAttemptError, match="replaced by attempt 3"):
         local.control.advance(job, 0, 2, 99)

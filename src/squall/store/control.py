@@ -58,6 +58,16 @@ class _Job:
             waiter()
 
 
+class SlotState(msgspec.Struct, frozen=True, array_like=True):
+    """Who owns a slot, and what its next attempt takes over."""
+
+    attempt: int
+    pid: int
+    client: int
+    minibatches: int
+    state: bytes
+
+
 class KeptSlot(msgspec.Struct, frozen=True):
     """A slot in a snapshot."""
 
@@ -211,6 +221,18 @@ class ControlCore:
             entry.reports.popleft()
         entry.first = after
         return list(entry.reports)
+
+    def slot_state(self, job: str, slot: int) -> SlotState:
+        """A slot as it is."""
+        owner, cells = self._slot(job, slot), self._jobs[job].cells
+        attempt, minibatches = int(cells.attempts[slot]), int(cells.progress[slot])
+        return SlotState(attempt, owner.pid, owner.client, minibatches, owner.state)
+
+    def set_slot_state(self, job: str, slot: int, known: SlotState) -> None:
+        """Set a slot to what is known of it from elsewhere."""
+        owner, cells = self._slot(job, slot), self._jobs[job].cells
+        owner.pid, owner.client, owner.state = known.pid, known.client, known.state
+        cells.attempts[slot], cells.progress[slot] = known.attempt, known.minibatches
 
     def kept(self, job: str) -> KeptControl:
         """What a snapshot holds of a job, beside its cells."""

@@ -1,16 +1,15 @@
-"""Control of a job's workers in an object store: each slot has a log, and everybody replays it.
+"""Control of a job's workers in an object store: each slot has a log of its states.
 
-Records are numbered objects that are created once, so a log has one order, and whether a record
-counts (its attempt may have been replaced by then) is decided by those before it: each client
-feeds them to the same core as a store's server (:mod:`squall.store.control`).  What many look
-for at once lies in folders that one listing shows: the barriers to which slots have come, and
-the reports that the driver has not read.
+Records are numbered objects that are created once, so a log has one order: who creates the next
+one has seen the last one.  What may follow on it, a client lets the same core say as in a store's
+server (:mod:`squall.store.control`).  What many look for at once lies in folders that one listing
+shows: the barriers to which slots have come, and the reports that the driver has not read.
 
 Below ``jobs/<job>/store/control``::
 
     job                                  slots, whether to stop; a number that no other job of that name has
-    <number>/log/<slot>/<n>              records
-    <number>/state/<slot>/<n>            strategy states; records name them
+    <number>/log/<slot>/<n>              states of a slot, one after the other
+    <number>/state/<slot>/<n>            strategies' states, which those name
     <number>/barriers/<slot>-<barrier>   the slot has come to it
     <number>/reports/<n>-<slot>          reports
 """
@@ -19,18 +18,19 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import msgspec
 import numpy as np
 
-from squall.errors import StoreError
 from squall.protocols import Objects
 from squall.records import Int64, Registration, Report
-from squall.store import wire
 from squall.store.clocks import FINISHED
 from squall.store.control import (
     ControlCore,
+    SlotState,
     already_open,
     check_barrier,
     check_job_name,
@@ -39,24 +39,25 @@ from squall.store.control import (
     no_such_reports,
     no_such_slot,
 )
-from squall.store.layout import Cells
+from squall.store.layout import NEVER, Cells
 from squall.store.object_names import job_folder
 from squall.store.polling import poll
+
+_Result = TypeVar("_Result")
 
 STOP_AGE_S = 0.5
 """For how long an answer about stopping is good, since each costs a request."""
 
-_Record = wire.Register | wire.SaveState | wire.Advance
 
-
-class _Entry(msgspec.Struct, frozen=True, array_like=True):
+class _Record(msgspec.Struct, frozen=True, array_like=True):
     """A record in a slot's log; ``nonce`` tells its writer that it is its own."""
 
     nonce: bytes
-    record: _Record
+    slot: SlotState
 
 
-_records = msgspec.msgpack.Decoder(_Entry)
+_NEW = SlotState(NEVER, 0, 0, 0, b"")
+_records = msgspec.msgpack.Decoder(_Record)
 
 
 class _Job(msgspec.Struct, frozen=True):
@@ -73,7 +74,7 @@ class _Replica:
 
     job: _Job
     core: ControlCore
-    read: list[int]  # records of each slot's log that the core has had
+    read: list[int]  # number of the record that the core has had last, of each slot
     stored: int = 0  # states and reports that this client has stored
     barriers: dict[int, int] = field(default_factory=dict)  # where slots stand, of those this client moves
     first: int = 0  # number of the oldest report that is kept
@@ -106,8 +107,9 @@ class ObjectControl:
 
     def register(self, job: str, slot: int, attempt: int, pid: int) -> Registration:
         """See :meth:`squall.protocols.Control.register`."""
-        registration = self._append(wire.Register(job, slot, attempt, pid, self._client))
-        assert registration is not None
+        registration = self._change(
+            job, slot, lambda core: core.register(job, slot, attempt, pid, self._client)
+        )
         name = registration.state.decode()
         state = self._objects.find(name) if name else None
         return Registration(registration.minibatches, b"" if state is None else bytes(state))
@@ -122,7 +124,7 @@ class ObjectControl:
 
     def advance(self, job: str, slot: int, attempt: int, minibatches: int) -> None:
         """See :meth:`squall.protocols.Control.advance`."""
-        self._append(wire.Advance(job, slot, attempt, minibatches))
+        self._change(job, slot, lambda core: core.advance(job, slot, attempt, minibatches))
 
     def barrier(self, job: str, slot: int, attempt: int, number: int, timeout: float) -> bool:
         """See :meth:`squall.protocols.Control.barrier`: one listing each time it is asked for."""
@@ -139,7 +141,7 @@ class ObjectControl:
         replica = self._replica(job, slot)
         name = f"{_home(job, replica.job)}/state/{slot:05d}/{self._next(replica)}"
         self._objects.put(name, state)
-        self._append(wire.SaveState(job, slot, attempt, name.encode()))
+        self._change(job, slot, lambda core: core.save_state(job, slot, attempt, name.encode()))
 
     def report(self, job: str, report: Report) -> None:
         """See :meth:`squall.protocols.Control.report`."""
@@ -153,6 +155,8 @@ class ObjectControl:
         One listing each time it is asked for, and one request for each report.
         """
         replica = self._replica(job)
+        if after < 0:
+            after = replica.first = 0
         end = replica.first + len(replica.reports)
         if not replica.first <= after <= end:
             raise no_such_reports(job, after, replica.first, end)
@@ -204,35 +208,53 @@ class ObjectControl:
             self._stops.pop(job, None)
         return known
 
-    def _append(self, record: _Record) -> Registration | None:
-        """Write a record behind all others of its slot; raises what the core then says to it."""
-        job, slot = record.job, record.slot
+    def _change(self, job: str, slot: int, change: Callable[[ControlCore], _Result]) -> _Result:
+        """Change a slot and write what it then is behind all that others have written."""
         replica = self._replica(job, slot)
-        entry = _Entry(os.urandom(16), record)
-        data = msgspec.msgpack.encode(entry)
         while True:
             self._catch_up(replica, job, slot)
-            replica.read[slot] += 1
-            name = _log_object(job, replica.job, slot, replica.read[slot])
-            if self._objects.create(name, data):
-                return _apply(replica.core, record)
-            other = self._objects.find(name)
-            if other is None:
+            try:
+                result = change(replica.core)  # raises if it may not be
+                if self._written(replica, job, slot):
+                    return result
+            except BaseException:
+                # What is in the log is not known: it is read again from its beginning.
+                replica.read[slot] = 0
+                replica.core.set_slot_state(job, slot, _NEW)
+                raise
+
+    def _written(self, replica: _Replica, job: str, slot: int) -> bool:
+        """Whether what a slot now is could be written; if not, the slot is what another has written."""
+        record = _Record(os.urandom(16), replica.core.slot_state(job, slot))
+        number = replica.read[slot] + 1
+        name = _log_object(job, replica.job, slot, number)
+        if not self._objects.create(name, msgspec.msgpack.encode(record)):
+            first = self._read(replica, job, slot, name)
+            if first is None:
                 raise no_such_job(job)  # closed between these two
-            written = _records.decode(other)
-            if written.nonce == entry.nonce:
-                return _apply(replica.core, record)
-            _apply_if_it_counts(replica.core, written.record)
+            replica.read[slot] = number
+            return first.nonce == record.nonce
+        replica.read[slot] = number
+        return True
 
     def _catch_up(self, replica: _Replica, job: str, slot: int) -> None:
-        """Replay what others have written to a slot's log."""
-        while True:
-            name = _log_object(job, replica.job, slot, replica.read[slot] + 1)
-            found = self._objects.find(name)
-            if found is None:
-                return
-            replica.read[slot] += 1
-            _apply_if_it_counts(replica.core, _records.decode(found).record)
+        """Take over what others have written to a slot's log: one request if that is nothing."""
+        following = _log_object(job, replica.job, slot, replica.read[slot] + 1)
+        if self._read(replica, job, slot, following) is None:
+            return
+        last = max(self._objects.keys(following.rpartition("/")[0]), default=following)
+        replica.read[slot] = int(last.rpartition("/")[2])
+        if last != following:
+            self._read(replica, job, slot, last)
+
+    def _read(self, replica: _Replica, job: str, slot: int, name: str) -> _Record | None:
+        """A record, after the core has had it."""
+        found = self._objects.find(name)
+        if found is None:
+            return None
+        record = _records.decode(found)
+        replica.core.set_slot_state(job, slot, record.slot)
+        return record
 
     def _check(self, job: str, slot: int, attempt: int) -> _Replica:
         """What is known of a job; raises unless this is the slot's attempt."""
@@ -277,24 +299,6 @@ class ObjectControl:
         """A name that rises with each call of a client, and in time if clocks agree."""
         replica.stored += 1
         return f"{time.time_ns():020d}-{self._client:x}-{replica.stored}"
-
-
-def _apply(core: ControlCore, record: _Record) -> Registration | None:
-    match record:
-        case wire.Register(job, slot, attempt, pid, client):
-            return core.register(job, slot, attempt, pid, client)
-        case wire.SaveState(job, slot, attempt, state):
-            core.save_state(job, slot, attempt, state)
-        case wire.Advance(job, slot, attempt, minibatches):
-            core.advance(job, slot, attempt, minibatches)
-    return None
-
-
-def _apply_if_it_counts(core: ControlCore, record: _Record) -> None:
-    try:
-        _apply(core, record)
-    except StoreError:
-        return  # its writer was told so too, and changed nothing
 
 
 def _job_object(job: str) -> str:

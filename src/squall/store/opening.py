@@ -95,8 +95,9 @@ def connect(
     if scheme in STORES.names():
         store: Store = STORES.load(scheme)(address, token, patience)
         return store
+    shown = address if "@" not in address else f"{scheme}://***"  # which may hold a password
     raise StoreError(
-        f"{address.partition('://')[0]!r} is no kind of store",
+        f"{shown!r} is not the address of a store",
         fix="begin its address with unix:, tcp://, tls://, redis://, rediss://, s3:// or file://",
     )
 

@@ -221,7 +221,7 @@ class ValkeyConnection:
     def _raise(self, error: ValkeyError) -> NoReturn:
         text = str(error)
         if isinstance(error, AuthenticationError) or text.startswith(("NOAUTH", "WRONGPASS", "NOPERM")):
-            fix = "give a user and password: redis://user:password@host:port, or SQUALL_STORE_TOKEN"
+            fix = "give a user and password: redis://user:password@host:port"
             raise StoreError("it refuses this user or password", where=self.shown, fix=fix) from None
         if isinstance(error, TimeoutError):
             raise StoreLostError(

@@ -122,12 +122,16 @@ return '1'
 _REPORTS = """
 local first = redis.call('HGET', KEYS[1], 'first')
 if not first then return {'!gone'} end
-local last, after = first + redis.call('LLEN', KEYS[2]), tonumber(ARGV[1])
+local after = tonumber(ARGV[1])
+if after < 0 then
+  first, after = 0, 0
+end
+local last = first + redis.call('LLEN', KEYS[2])
 if after < tonumber(first) or after > last then
   return {string.format('!reports %d %d', first, last)}
 end
 redis.call('LTRIM', KEYS[2], after - first, -1)
-redis.call('HSET', KEYS[1], 'first', ARGV[1])
+redis.call('HSET', KEYS[1], 'first', after)
 return {'1', redis.call('LRANGE', KEYS[2], 0, -1)}
 """
 

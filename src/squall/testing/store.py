@@ -529,6 +529,18 @@ class ControlContract(OfJobs):
             with pytest.raises(StoreError, match="were asked for"):
                 control.reports(job, after, 0.0)
 
+    def test_a_new_reader_gets_what_is_kept(self, control: Control, other: Control, job: str) -> None:
+        sent = [report_of(0, 0, rows=rows) for rows in range(5)]
+        other.register(job, 0, 0, 1)
+        for report in sent[:3]:
+            other.report(job, report)
+        assert control.reports(job, -1, 0.0) == sent[:3]
+        assert control.reports(job, 2, 0.0) == sent[2:3]
+        assert other.reports(job, -1, 0.0) == sent[2:3]
+        for report in sent[3:]:
+            other.report(job, report)
+        assert other.reports(job, 1, 0.0) == sent[3:]
+
     def test_reports_wait(self, control: Control, other: Control, job: str) -> None:
         other.register(job, 0, 0, 1)
         start = time.monotonic()
