@@ -272,6 +272,16 @@ def test_a_creation_that_fails_leaves_no_gap(
     )
 
 
+def test_only_the_latest_state_is_kept(objects: ObjectStore, local: ObjectsStore, job: str) -> None:
+    local.control.register(job, 0, 0, 1)
+    for number in range(3):
+        local.control.save_state(job, 0, 0, b"state %d" % number)
+    assert ObjectsStore(objects).control.register(job, 0, 1, 2).state == b"state 2"
+    with pytest.raises(StaleAttemptError):
+        local.control.save_state(job, 0, 0, b"late")
+    assert len([name for name in objects.keys("jobs/job/store") if "/state/" in name]) == 1
+
+
 def test_a_long_log_is_not_read_as_a_whole(objects: ObjectStore, local: ObjectsStore, job: str) -> None:
     local.control.register(job, 0, 0, 1)
     for minibatch in range(20):

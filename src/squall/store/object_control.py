@@ -111,8 +111,12 @@ class ObjectControl:
             job, slot, lambda core: core.register(job, slot, attempt, pid, self._client)
         )
         name = registration.state.decode()
-        state = self._objects.find(name) if name else None
-        return Registration(registration.minibatches, b"" if state is None else bytes(state))
+        if not name:
+            return registration
+        state = self._objects.find(name)
+        if state is None:
+            raise no_such_job(job)  # closed since
+        return Registration(registration.minibatches, bytes(state))
 
     def progress(self, job: str, slot: int) -> Int64:
         """See :meth:`squall.protocols.Control.progress`: as it is now, read-only."""
@@ -138,10 +142,13 @@ class ObjectControl:
 
     def save_state(self, job: str, slot: int, attempt: int, state: bytes) -> None:
         """See :meth:`squall.protocols.Control.save_state`."""
-        replica = self._replica(job, slot)
+        replica = self._check(job, slot, attempt)
+        before = replica.core.slot_state(job, slot).state
         name = f"{_home(job, replica.job)}/state/{slot:05d}/{self._next(replica)}"
         self._objects.put(name, state)
         self._change(job, slot, lambda core: core.save_state(job, slot, attempt, name.encode()))
+        if before:  # whoever registers from now on is told of the new one
+            self._objects.delete(before.decode())
 
     def report(self, job: str, report: Report) -> None:
         """See :meth:`squall.protocols.Control.report`."""
