@@ -82,10 +82,18 @@ def test_what_is_no_backend(backend):
         Run(backend=backend)
 
 
-@pytest.mark.parametrize("store", ["tpc", "", None, 3, "redis://x"])
+@pytest.mark.parametrize("store", ["tpc", "", None, 3, "http://x"])
 def test_what_is_no_store(store):
     with pytest.raises(SettingError, match=r"store=.* is unknown; choose from embedded, tcp"):
         Run(store=store)
+
+
+@pytest.mark.parametrize("url", ["redis://cache:6379", "rediss://:hidden@cache:6379/1", "s3://cache/x"])
+def test_a_store_without_tables_is_refused(url: str) -> None:
+    with pytest.raises(SettingError, match="no tables of parameters, which training needs") as caught:
+        Run(store=url)
+    assert "//cache" in str(caught.value) or "//***@cache" in str(caught.value)
+    assert "hidden" not in str(caught.value)
 
 
 def test_strict_isolation_needs_a_store_on_tcp():

@@ -373,7 +373,12 @@ class Run:
                 f"storage={_mask_secrets(self.storage)} is a folder, which functions with "
                 'isolation="strict" cannot reach; use storage="s3://bucket/prefix"'
             )
-        if not (isinstance(self.store, str) and _STORE_ADDRESS.fullmatch(self.store)):
+        if isinstance(self.store, str) and self.store.startswith(("redis:", "rediss:", "s3:", "file:")):
+            problems.add(
+                f"store={_mask_secrets(self.store)} has no tables of parameters, which training needs; "
+                'use store="embedded", "tcp" or what `squall store serve` runs'
+            )
+        elif not (isinstance(self.store, str) and _STORE_ADDRESS.fullmatch(self.store)):
             problems.choice(
                 "store", self.store, (*STORES, "tcp://host:port", "tls://host:port", "unix:/path")
             )

@@ -7,7 +7,7 @@ the thread that made it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, runtime_checkable
 
 from squall.records import (
@@ -17,8 +17,10 @@ from squall.records import (
     Int32,
     Int64,
     Meeting,
+    Numbers,
     Outcome,
     RawBlock,
+    ReduceOp,
     Registration,
     Report,
     Shape,
@@ -214,7 +216,11 @@ class SharedTables(Tables, Protocol):
 
 
 class Blobs(Protocol):
-    """Small named values in the fast store; keys ``"<job>/…"`` end with that job."""
+    """Named values in the fast store; keys ``"<job>/…"`` end with that job.
+
+    A value of any size is there as a whole or not at all.  Over a network a call that is sent
+    again, because its reply was lost, is carried out once.
+    """
 
     def put(self, key: str, value: bytes) -> None:
         """Set a value."""
@@ -232,7 +238,63 @@ class Blobs(Protocol):
         """The value as soon as there is one; None after ``timeout`` seconds."""
 
     def delete(self, key: str) -> None:
-        """Remove a value; no error if it is not there."""
+        """Remove a value (or counter, or reduction); no error if it is not there."""
+
+    def put_stream(self, key: str, pieces: Iterable[bytes]) -> None:
+        """Set a value that comes in pieces of any sizes; nobody sees it before all have come."""
+
+    def get_stream(self, key: str) -> Iterator[bytes] | None:
+        """The value in pieces of bounded size, or None.
+
+        Raises
+        ------
+        StoreError
+            While it is read, if it has been replaced or removed meanwhile.
+        """
+
+
+class Reductions(Protocol):
+    """Numbers that many bring together.  A key is for one thing: a value, a counter or a reduction."""
+
+    def add(self, key: str, increment: int = 1) -> int:
+        """Add to a counter of 64 bits, which begins at 0; returns what it then is.
+
+        Raises
+        ------
+        StoreError
+            If the sum does not fit.
+        """
+
+    def reduce(self, key: str, array: Numbers, op: ReduceOp, contributor: int) -> None:
+        """Contribute to the reduction ``key``; the first one settles its operation, type and shape.
+
+        A second contribution of a ``contributor`` (a number from 0 on, such as a slot or a
+        partition) is dropped: a worker may repeat what its predecessor may have done.
+
+        Raises
+        ------
+        StoreError
+            If the array is of another type or shape than those before it.
+        """
+
+    def reduced(self, key: str, n: int, timeout: float) -> Numbers | None:
+        """What has been contributed, as one array, as soon as ``n`` (at least 1) have contributed.
+
+        None after ``timeout`` seconds.  The result's bits depend on who has contributed what,
+        not on the order: contributions are folded in a fixed tree over the contributors'
+        numbers.  It must not be changed.  `delete` ends a reduction.
+        """
+
+
+class ReducingBlobs(Blobs, Reductions, Protocol):
+    """What every store has."""
+
+
+class AtomicBlobs(ReducingBlobs, Protocol):
+    """What a store has that computes: all but an object store."""
+
+    def compare_and_set(self, key: str, expected: bytes | None, value: bytes) -> bool:
+        """Set a value if the present one is ``expected`` (None: there is none); True if it was set."""
 
 
 class Control(Protocol):
@@ -299,8 +361,47 @@ class Control(Protocol):
     def stop_requested(self, job: str) -> bool:
         """(worker) Whether to stop; cheap enough to ask every few milliseconds.
 
+        Where each request costs money the answer may be a second old.
         True also for a worker that still holds on to a job that has been closed.
         """
+
+
+class Objects(Protocol):
+    """An object store: named, immutable pieces of bytes.  May be used from several threads.
+
+    Keys are ASCII; ``gets`` and ``puts`` are requests so far, as they are billed.
+    """
+
+    url: str
+    gets: int
+    puts: int
+
+    def put(self, key: str, data: bytes | memoryview) -> None:
+        """Store ``data`` under ``key``, replacing what was there; all or nothing."""
+
+    def put_stream(self, key: str, pieces: Iterable[bytes | memoryview]) -> None:
+        """As `put` for what comes in pieces, of one size but for the last."""
+
+    def create(self, key: str, data: bytes | memoryview) -> bool:
+        """Store ``data`` unless ``key`` exists; True if this call stored it."""
+
+    def find(self, key: str) -> memoryview | None:
+        """The bytes of an object; None if there is none."""
+
+    def stream(self, key: str) -> Iterator[bytes | memoryview] | None:
+        """The bytes of an object piece by piece; None if there is none."""
+
+    def keys(self, prefix: str = "") -> list[str]:
+        """Names of all objects below a folder, sorted."""
+
+    def delete(self, key: str) -> None:
+        """Remove an object; no error if it is not there."""
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Remove every object below a folder."""
+
+    def close(self) -> None:
+        """Give idle connections back."""
 
 
 # ---------------------------------------------------------------------- models and strategies

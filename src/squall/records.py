@@ -23,6 +23,7 @@ Float64 = npt.NDArray[np.float64]
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
+Numbers = Float32 | Float64 | Int64
 
 
 # --------------------------------------------------------------------------- blocks of rows
@@ -239,6 +240,12 @@ class TableSpec(msgspec.Struct, frozen=True):
     regularized_rows: int
     initial: InitialValues | None = None
     sharding: Literal["hash", "range"] = "hash"
+
+
+ReduceOp = Literal["sum", "min", "max"]
+"""By what arrays become one; ``min`` and ``max`` are NumPy's ``minimum`` and ``maximum`` (NaN wins)."""
+
+REDUCE_OPS = ("sum", "min", "max")
 
 
 class Stamp(msgspec.Struct, frozen=True):

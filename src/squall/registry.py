@@ -58,3 +58,17 @@ class Registry:
 JOB_OPENERS = Registry("kind of job", {"estimator": Entry("squall.estimators.resuming:open_job")})
 
 BACKENDS = Registry("backend", {"local": Entry("squall.functions.local.pool:open_platform")})
+
+STORES = Registry(
+    "store",
+    {
+        "redis": Entry("squall.store.valkey:connect", "redis"),
+        "rediss": Entry("squall.store.valkey:connect", "redis"),
+        "file": Entry("squall.store.objects:connect"),
+        "s3": Entry("squall.store.objects:connect"),
+    },
+)
+"""Stores that are not Squall's own servers, by the scheme of their addresses."""
+
+OBJECTS = Registry("object store", {"default": Entry("squall.data.objects:ObjectStore")})
+""":class:`squall.protocols.Objects` by their URL."""

@@ -48,6 +48,52 @@ def test_of_many_creators_one_wins(store):
     assert bytes(store.get("log/7")) == b"%d" % won[0]
 
 
+def test_find(store):
+    assert store.find("k") is None
+    store.put("k", b"1")
+    assert bytes(store.find("k")) == b"1"
+
+
+@pytest.mark.parametrize("pieces", [[], [b""], [b"abc"], [b"abc", b"def", b"g"]])
+def test_streams(store, pieces):
+    assert store.stream("k") is None
+    store.put_stream("k", iter(pieces))
+    assert bytes(store.get("k")) == b"".join(pieces)
+    assert b"".join(map(bytes, store.stream("k"))) == b"".join(pieces)
+
+
+def test_a_stream_is_there_when_it_is_whole(store):
+    seen = []
+
+    def pieces():
+        for number in range(3):
+            yield b"%d" % number
+            seen.append(store.exists("k"))
+
+    store.put_stream("k", pieces())
+    assert seen == [False] * 3
+    with pytest.raises(ZeroDivisionError):
+        store.put_stream("k", (b"%d" % (1 // (1 - number)) for number in range(3)))
+    assert bytes(store.get("k")) == b"012"
+    assert store.keys() == ["k"]
+
+
+def test_listings_are_counted_by_pages(store):
+    for number in range(1001):
+        store.put(f"many/{number:04d}", b"")
+    for prefix, pages in (("many", 2), ("few", 1)):
+        before = store.puts
+        store.keys(prefix)
+        assert store.puts == before + pages
+
+
+def test_a_closed_store_opens_itself_again(store):
+    store.put("k", b"1")
+    store.close()
+    assert bytes(store.get("k")) == b"1"
+    assert store.keys() == ["k"]
+
+
 def test_empty_object(store):
     store.put("empty", b"")
     assert len(store.get("empty")) == 0

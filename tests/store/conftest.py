@@ -13,6 +13,7 @@ from squall.store import StoreAddress
 from squall.store.cluster import ServeSettings, StoreCluster
 from squall.store.embedded import EmbeddedStore, connect
 from squall.store.process import StoreProcess
+from squall.testing.valkey import ValkeyServer, valkey_server
 
 _numbers = itertools.count()
 
@@ -56,6 +57,7 @@ def make_certificate(folder: Path) -> tuple[Path, Path]:
     cert, key = folder / "cert.pem", folder / "key.pem"
     command = (
         "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=store"
+        " -addext subjectAltName=IP:127.0.0.1"
     )
     subprocess.run(
         [*command.split(), "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True
@@ -66,6 +68,12 @@ def make_certificate(folder: Path) -> tuple[Path, Path]:
 @pytest.fixture(scope="session")
 def tls(certificate: tuple[Path, Path]) -> Iterator[Served]:
     yield from serve(tls_cert=certificate[0], tls_key=certificate[1], token="between us")
+
+
+@pytest.fixture(scope="session")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyServer]:
+    with valkey_server(tmp_path_factory.mktemp("valkey")) as server:
+        yield server
 
 
 @pytest.fixture

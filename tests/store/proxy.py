@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
@@ -65,6 +68,49 @@ class Proxy:
         self._listener.close()
         for thread in self._threads:
             thread.join(10)
+
+
+class TlsDoor:
+    """Listens by TLS on a port of its own, and passes all on to one without."""
+
+    def __init__(self, upstream: int, certificate: Path, key: Path) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        self._loop = asyncio.new_event_loop()
+        self._upstream = upstream
+        start = asyncio.start_server(self._relay, "127.0.0.1", 0, ssl=context)
+        self._server = self._loop.run_until_complete(start)
+        self.port = self._server.sockets[0].getsockname()[1]
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._upstream)
+        await asyncio.gather(_pass_on(reader, far_writer), _pass_on(far_reader, writer))
+
+    def __enter__(self) -> TlsDoor:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        async def end() -> None:
+            self._server.close()
+            rest = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in rest:
+                task.cancel()
+            await asyncio.gather(*rest, return_exceptions=True)
+            self._loop.call_soon(self._loop.stop)
+
+        asyncio.run_coroutine_threadsafe(end(), self._loop)
+        self._thread.join(10)
+        self._loop.close()
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
 
 
 _ROWS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from squall.store import Store, connect
 from squall.store.admin import StoreAdmin
 from squall.store.cluster import ServeSettings, StoreCluster
 from squall.store.snapshots import Archive
+from squall.store.uploads import PART_BYTES
 from squall.testing.store import filled, report_of
 from tests.store.conftest import Served
 
@@ -93,12 +95,21 @@ def test_a_whole_store_is_restored(kept: StoreCluster, tmp_path: Path) -> None:
     with connect(kept.address) as store:
         fill(store)
         expected = store.tables.pull("job/w")
+        store.blobs.add("job/count", 7)
+        for contributor in (5, 0, 1):
+            store.blobs.reduce("job/sum", np.full(3, 1.0 + contributor), "sum", contributor)
     kept.close()  # it writes a last snapshot
     settings = ServeSettings(shards=n_shards, snapshot=str(tmp_path / "snapshots"), restore=0)
     with StoreCluster(settings) as again, connect(again.address) as store:
         assert np.array_equal(store.tables.pull("job/w"), expected)
         assert store.tables.describe("job/w") == spec_of()
         assert store.blobs.get("job/blob") == b"blob"
+        assert store.blobs.add("job/count") == 8
+        store.blobs.reduce("job/sum", np.ones(3), "sum", 5)
+        store.blobs.reduce("job/sum", np.ones(3), "sum", 2)
+        assert store.blobs.reduced("job/sum", 5, 0.0) is None, "one of these is a repeat"
+        sums = store.blobs.reduced("job/sum", 4, 0.0)
+        assert sums is not None and sums.tolist() == [10.0, 10.0, 10.0]
         assert store.control.reports("job", 0, 0.0) == [report_of(0, 3)]
         registered = store.control.register("job", 0, 4, 1)
         assert (registered.minibatches, registered.state) == (3, b"state")
@@ -154,7 +165,23 @@ def test_memory_is_capped() -> None:
             store.tables.create(TableSpec("job/more", 200_000, 2, OptimizerSpec("sgd", 0.1), 0))
         with pytest.raises(StoreFullError):
             store.blobs.put("job/blob", bytes(1 << 20))
+        with pytest.raises(StoreFullError):
+            store.blobs.reduce("job/sum", np.zeros(1 << 17), "sum", 0)
         assert store.tables.pull("job/w").shape == (1000, 2)
+
+
+def test_what_comes_in_parts_counts_in_the_cap() -> None:
+    with StoreCluster(ServeSettings(memory="18MB")) as cluster, connect(cluster.address) as store:
+        store.control.open_job("job", 1)
+        for _ in range(3):  # what was sent of a value that did not fit is not kept
+            with pytest.raises(StoreFullError):
+                store.blobs.put_stream("job/blob", itertools.repeat(bytes(PART_BYTES)))
+        store.blobs.put("job/blob", bytes(4 * PART_BYTES))
+        with pytest.raises(StoreFullError):
+            store.blobs.put("job/other", bytes(PART_BYTES))
+        store.control.close_job("job")
+        store.blobs.put("other", bytes(4 * PART_BYTES))
+        store.blobs.delete("other")
 
 
 def test_resident_memory_is_that_of_the_tables() -> None:

@@ -7,12 +7,13 @@ from typing import Literal
 
 import pytest
 
-from squall.protocols import Blobs, Control, Tables
+from squall.protocols import AtomicBlobs, Control, Tables
 from squall.store import Store, StoreAddress, connect
 from squall.store.process import StoreProcess
+from squall.testing.blobs import AtomicBlobsContract
 from squall.testing.store import (
     N_SLOTS,
-    BlobsContract,
+    BarriersContract,
     ConsistencyContract,
     ControlContract,
     TablesContract,
@@ -78,13 +79,13 @@ class TestTables(StoresTables, TablesContract):
         return lambda slot: int(second.control.progress(job, slot)[0])
 
 
-class TestBlobs(BlobsContract):
+class TestBlobs(AtomicBlobsContract):
     @pytest.fixture
-    def blobs(self, store: Store) -> Blobs:
+    def blobs(self, store: Store) -> AtomicBlobs:
         return store.blobs
 
     @pytest.fixture
-    def other(self, second: Store) -> Blobs:
+    def other(self, second: Store) -> AtomicBlobs:
         return second.blobs
 
     @pytest.fixture
@@ -93,6 +94,12 @@ class TestBlobs(BlobsContract):
 
 
 class TestControl(StoresControl, ControlContract):
+    @pytest.fixture
+    def new_job(self, new_job: str) -> str:
+        return new_job
+
+
+class TestBarriers(StoresControl, BarriersContract):
     @pytest.fixture
     def new_job(self, new_job: str) -> str:
         return new_job

@@ -145,14 +145,14 @@ def test_attempts_have_a_range() -> None:
 
 
 def test_blob_waiters_are_called_once() -> None:
-    blobs, got = BlobCore(), list[bytes]()
-    cancel = blobs.watch("k", lambda _: got.append(b"cancelled"))
+    blobs, woken = BlobCore(), list[str]()
+    cancel = blobs.watch("k", lambda: woken.append("cancelled"))
     cancel()
     cancel()
-    blobs.watch("k", got.append)
+    blobs.watch("k", lambda: woken.append("waiter"))
     blobs.put("k", b"1")
     blobs.put("k", b"22")
-    assert got == [b"1"]
+    assert woken == ["waiter"]
     assert blobs.n_bytes == 2
     blobs.delete("k")
     assert blobs.n_bytes == 0

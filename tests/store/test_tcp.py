@@ -9,20 +9,22 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from squall.errors import StoreError
-from squall.protocols import SharedTables
+from squall.protocols import AtomicBlobs, SharedTables
 from squall.records import OptimizerSpec, Stamp, TableSpec, WorkerTask
 from squall.store import Store, StoreAddress, connect, live, serving, tcp, wire
 from squall.store.auth import NONCE_BYTES, Door, WrongTokenError, prove
 from squall.store.embedded import EmbeddedStore
 from squall.store.process import StoreProcess
 from squall.store.tcp import TcpConnection
+from squall.store.uploads import PART_BYTES
+from squall.testing.blobs import numbered
 from squall.testing.store import filled, report_of, rows_of
 from tests.store.proxy import Proxy, once, read_frame
 from tests.store.test_wire import HELLO, read_to_end
@@ -269,11 +271,48 @@ def test_any_other_lost_reply_does_no_harm(
         assert client.tables.pull(f"{job}/w").tolist() == [[0.0]] * 10
 
 
-def test_put_if_absent_is_not_sent_again(store: Store, address: StoreAddress, job: str) -> None:
-    with Proxy(address.url, after=once("PutBlob")) as proxy, connect(proxy.url, address.token) as client:
-        with pytest.raises(StoreError, match="cannot be reached"):
-            client.blobs.put_if_absent(f"{job}/a", b"1")
-        assert not client.blobs.put_if_absent(f"{job}/a", b"2")
+UPDATES: dict[str, Callable[[AtomicBlobs, str], object]] = {
+    "PutBlob": lambda blobs, key: blobs.put_if_absent(key, b"1"),
+    "CompareAndSet": lambda blobs, key: blobs.compare_and_set(key, None, b"1"),
+    "AddToCounter": lambda blobs, key: blobs.add(key) == 1,
+    "Reduce": lambda blobs, key: blobs.reduce(key, np.ones(2), "sum", 0) is None,
+    "PutPart": lambda blobs, key: blobs.put_if_absent(key, numbered(3 * PART_BYTES)),
+}
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+@pytest.mark.parametrize("request_name", UPDATES)
+def test_a_lost_update_of_blobs_is_sent_again_and_done_once(
+    address: StoreAddress, job: str, request_name: str, place: str
+) -> None:
+    update, key = UPDATES[request_name], f"{job}/a"
+    with Proxy(address.url, **{place: once(request_name)}) as proxy:
+        with connect(proxy.url, address.token) as client:
+            assert update(client.blobs, key), "its own success is not denied"
+        assert proxy.requests.count("Hello") == 2, "it has connected again"
+    with connect(address.url, address.token) as other:
+        if request_name == "Reduce":
+            assert other.blobs.reduced(key, 1, 0.0) is not None
+        else:
+            assert not update(other.blobs, key)
+        if request_name == "PutPart":
+            assert other.blobs.get(key) == numbered(3 * PART_BYTES)
+
+
+def test_a_put_that_is_sent_again_does_not_undo_a_later_one(
+    store: Store, address: StoreAddress, job: str
+) -> None:
+    key = f"{job}/a"
+
+    def lose_the_reply(name: str) -> bool:
+        if name == "PutBlob" and store.blobs.get(key) == b"first":
+            store.blobs.put(key, b"second")
+            return True
+        return False
+
+    with Proxy(address.url, after=lose_the_reply) as proxy, connect(proxy.url, address.token) as client:
+        client.blobs.put(key, b"first")
+    assert store.blobs.get(key) == b"second"
 
 
 def test_a_server_that_has_died_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,7 +169,7 @@ def test_errors_keep_their_class_and_parts() -> None:
 
 
 def test_pack_and_unpack() -> None:
-    request = wire.PutBlob("k", b"\0\1", if_absent=True)
+    request = wire.PutBlob("k", b"\0\1", wire.Once(1, 2), if_absent=True)
     frame = bytes(wire.pack(request))
     assert wire.body_size(frame[:4]) == len(frame) - 4
     assert wire.unpack_request(frame[4:]) == request

@@ -13,7 +13,8 @@ import mmap
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -28,6 +29,7 @@ from squall.paths import user_path
 _T = TypeVar("_T")
 _PART = re.compile(r"[A-Za-z0-9._=+@,~-]+")
 _MAX_KEY = 1024  # S3's limit
+_PAGE_KEYS = 1000  # that S3 lists by one request
 # What obstore lets through: its own classes, and Python's for missing objects, rights and paths.
 _REFUSALS = (BaseError, OSError, ValueError)
 
@@ -87,9 +89,9 @@ class ObjectStore:
     ----------
     url : str
         The same place as an absolute URL, valid in every process.
-    gets, puts : int
-        Requests so far, as S3 bills them: reads (get, exists) and writes (put, create,
-        list).  Deletes are free.
+    gets, puts, deletes : int
+        Requests so far, as S3 bills them: reads (get, find, stream, exists), writes (put, create,
+        put_stream, list) and deletes, which are free.
 
     Raises
     ------
@@ -101,6 +103,7 @@ class ObjectStore:
         self.url, self._folder = _parse(os.fspath(url))
         self.gets = 0
         self.puts = 0
+        self.deletes = 0
         self._lock = threading.Lock()
         self._remote: Any = None
 
@@ -111,6 +114,11 @@ class ObjectStore:
     def folder(self) -> Path | None:
         """The local folder; None for a remote store."""
         return self._folder
+
+    def close(self) -> None:
+        """Give idle connections back; whatever is asked next makes new ones."""
+        with self._lock:
+            self._remote = None
 
     # ------------------------------------------------------------------------------- writing
 
@@ -138,9 +146,34 @@ class ObjectStore:
             return False
         return True
 
+    def put_stream(self, key: str, pieces: Iterable[bytes | memoryview]) -> None:
+        """Store what comes in pieces, replacing what was there; nobody sees it before it is whole.
+
+        Each piece is sent as it comes, as one part of the object: all but the last must be of one
+        size, at least 5 MB on S3.
+
+        Raises
+        ------
+        StoreError
+            As for `put`.
+        """
+        checked_key(key)
+        parts = iter(pieces)
+        first, second = next(parts, b""), next(parts, None)
+        if second is None:
+            self.put(key, first)
+            return
+        rest = itertools.chain((first, second), parts)
+        if self._folder is not None:
+            self._count(puts=1)
+            self._write_local(key, rest, replace=True)
+        else:
+            self._put_parts(key, rest, len(first))
+
     def delete(self, key: str) -> None:
         """Remove an object; no error if it is not there."""
         checked_key(key)
+        self._count(deletes=1)
         if self._is_empty():
             return
         try:
@@ -151,6 +184,7 @@ class ObjectStore:
     def delete_prefix(self, prefix: str) -> None:
         """Remove every object below the folder ``prefix``, and the folder."""
         checked_key(prefix)  # an empty name, which would mean the whole store, is refused
+        self._count(deletes=1)
         if self._folder is not None:
             self._remove_folder(self._folder / prefix, prefix)
         elif keys := self.keys(prefix):
@@ -166,19 +200,45 @@ class ObjectStore:
         StoreError
             If there is no such object, or it cannot be read.
         """
+        found = self.find(key)
+        if found is None:
+            raise StoreError(
+                "the object does not exist",
+                where=self._name(key),
+                fix="it may have been removed, or `storage` is not the one it was written to",
+            )
+        return found
+
+    def find(self, key: str) -> memoryview | None:
+        """As `get`, but None if there is no such object."""
         checked_key(key)
         self._count(gets=1)
         try:
             if self._folder is not None:
                 return _map(self._folder / key)
             return memoryview(self._request(key, lambda store: obstore.get(store, key).bytes()))
-        except FileNotFoundError as error:
-            raise StoreError(
-                "the object does not exist",
-                where=self._name(key),
-                fix="it may have been removed, or `storage` is not the one it was written to",
-            ) from error
+        except FileNotFoundError:
+            return None
         except OSError as error:
+            raise self._refused(key, error) from error
+
+    def stream(self, key: str) -> Iterator[bytes | memoryview] | None:
+        """The bytes of an object piece by piece, by one request; None if there is no such object."""
+        if self._folder is not None:
+            found = self.find(key)
+            return None if found is None else iter((found,))
+        checked_key(key)
+        self._count(gets=1)
+        try:
+            return self._pieces(key, self._request(key, lambda store: obstore.get(store, key)))
+        except FileNotFoundError:
+            return None
+
+    def _pieces(self, key: str, result: Any) -> Iterator[bytes]:
+        try:
+            for piece in result.stream():
+                yield bytes(piece)
+        except _REFUSALS as error:
             raise self._refused(key, error) from error
 
     def exists(self, key: str) -> bool:
@@ -207,6 +267,7 @@ class ObjectStore:
             folder,
             lambda store: [item["path"] for page in obstore.list(store, folder or None) for item in page],
         )
+        self._count_pages(found)
         return sorted(found)
 
     def entries(self, prefix: str) -> list[Entry]:
@@ -218,6 +279,7 @@ class ObjectStore:
         listed = self._request(
             prefix, lambda store: [item for page in obstore.list(store, prefix) for item in page]
         )
+        self._count_pages(listed)
         return [Entry(i["path"], i["size"], i["last_modified"].timestamp()) for i in listed]
 
     def touch(self, key: str) -> None:
@@ -232,17 +294,31 @@ class ObjectStore:
         checked_key(key)
         self._count(puts=1)
         if self._folder is not None:
-            try:
-                written = _write_file(self._folder, key, data, replace=mode == "overwrite")
-            except OSError as error:
-                raise self._refused(key, error) from error
-            if not written:
+            if not self._write_local(key, (data,), replace=mode == "overwrite"):
                 raise AlreadyExistsError(self._name(key))
             return
         # Without multipart a put is one request: it is billed as one, and a crash leaves no parts.
         self._request(
             key, lambda store: obstore.put(store, key, data, mode=mode, use_multipart=False), writing=True
         )
+
+    def _write_local(self, key: str, pieces: Iterable[bytes | memoryview], *, replace: bool) -> bool:
+        assert self._folder is not None
+        try:
+            return _write_file(self._folder, key, pieces, replace=replace)
+        except OSError as error:
+            raise self._refused(key, error) from error
+
+    def _put_parts(self, key: str, pieces: Iterable[bytes | memoryview], part_size: int) -> None:
+        """One part for each piece, sent before the next is asked for: it may come from here too."""
+        self._count(puts=2)  # that begin and end it
+        writer = self._request(
+            key, lambda store: obstore.open_writer(store, key, buffer_size=part_size), writing=True
+        )
+        for piece in pieces:
+            self._count(puts=1)
+            self._request(key, partial(_write_part, writer, piece))
+        self._request(key, lambda _: writer.close())  # only now it is there
 
     def _request(self, key: str, call: Callable[[Any], _T], *, writing: bool = False) -> _T:
         """``call`` on the obstore object; its refusals as StoreErrors.
@@ -292,10 +368,15 @@ class ObjectStore:
         """A local folder that nobody has written to yet."""
         return self._folder is not None and not self._folder.is_dir()
 
-    def _count(self, gets: int = 0, puts: int = 0) -> None:
+    def _count(self, gets: int = 0, puts: int = 0, deletes: int = 0) -> None:
         with self._lock:
             self.gets += gets
             self.puts += puts
+            self.deletes += deletes
+
+    def _count_pages(self, listed: list[Any]) -> None:
+        """Further requests of a listing that did not fit into one."""
+        self._count(puts=max(0, len(listed) - 1) // _PAGE_KEYS)
 
     def _name(self, key: str) -> str:
         return f"{self.url}/{key}" if key else self.url
@@ -356,11 +437,15 @@ def _walk(root: Path, prefix: str) -> Iterator[Entry]:
                 yield Entry(path.relative_to(root).as_posix(), stat.st_size, stat.st_mtime)
 
 
+def _write_part(writer: Any, piece: bytes | memoryview, _: Any) -> None:
+    writer.write(piece)
+
+
 _partials = itertools.count()
 _used_by: int | None = None  # the process whose threads obstore has started
 
 
-def _write_file(folder: Path, key: str, data: bytes | memoryview, *, replace: bool) -> bool:
+def _write_file(folder: Path, key: str, pieces: Iterable[bytes | memoryview], *, replace: bool) -> bool:
     """One file, all or nothing: written beside its place and then moved or linked there.
 
     False if it was not to be replaced and exists.
@@ -375,9 +460,10 @@ def _write_file(folder: Path, key: str, data: bytes | memoryview, *, replace: bo
     partial = target.with_name(f"{target.name}#{os.getpid()}{next(_partials)}")
     try:
         with partial.open("xb", buffering=0) as file:
-            rest = memoryview(data).cast("B")
-            while len(rest):
-                rest = rest[file.write(rest) :]
+            for piece in pieces:
+                rest = memoryview(piece).cast("B")
+                while len(rest):
+                    rest = rest[file.write(rest) :]
         if replace:
             partial.replace(target)
             return True

@@ -77,7 +77,7 @@ class Connection:
                 except ConnectionError:
                     self._drop()
                     failures += 1
-                    if not (wire.is_repeatable(request) and self._try_again(failures)):
+                    if not self._try_again(failures):
                         raise
         return self._checked(reply, expected)
 

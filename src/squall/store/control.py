@@ -58,6 +58,16 @@ class _Job:
             waiter()
 
 
+class SlotState(msgspec.Struct, frozen=True, array_like=True):
+    """Who owns a slot, and what its next attempt takes over."""
+
+    attempt: int
+    pid: int
+    client: int
+    minibatches: int
+    state: bytes
+
+
 class KeptSlot(msgspec.Struct, frozen=True):
     """A slot in a snapshot."""
 
@@ -116,7 +126,7 @@ class ControlCore:
         """
         check_job_name(job)
         if job in self._jobs:
-            raise StoreError("a job of this name is open", where=f"job {job!r}", fix="close it first")
+            raise already_open(job)
         self._jobs[job] = _Job(cells, [_Slot() for _ in range(cells.n_slots)], Clocks(cells.n_slots))
 
     def close_job(self, job: str) -> None:
@@ -140,11 +150,7 @@ class ControlCore:
         newest = int(attempts[slot])
         _refuse_if_replaced(job, slot, attempt, newest)
         if attempt == newest and (pid, client) != (owner.pid, owner.client):
-            raise StaleAttemptError(
-                f"attempt {attempt} already runs as process {owner.pid}",
-                where=f"job {job!r}, slot {slot}",
-                fix="end this second delivery of the same invocation",
-            )
+            raise already_runs(job, slot, attempt, owner.pid)
         owner.pid, owner.client = pid, client
         attempts[slot] = attempt
         return Registration(int(self._jobs[job].cells.progress[slot]), owner.state)
@@ -161,8 +167,7 @@ class ControlCore:
         """A slot has come to a barrier; see :meth:`squall.protocols.Control.barrier`."""
         self._slot(job, slot)
         self._check_attempt(job, slot, attempt)
-        if not 0 <= number <= FINISHED:
-            raise StoreError(f"{number} cannot number a barrier", where=f"job {job!r}, slot {slot}")
+        check_barrier(job, slot, number)
         self._jobs[job].clocks.arrive(slot, number)
 
     def save_state(self, job: str, slot: int, attempt: int, state: bytes) -> None:
@@ -189,11 +194,7 @@ class ControlCore:
             return
         entry = self._jobs[job]
         if len(entry.reports) >= MAX_REPORTS:
-            raise StoreError(
-                f"the driver has left {MAX_REPORTS} reports unread",
-                where=f"job {job!r}",
-                fix="stop the job; its driver hangs",
-            )
+            raise too_many_reports(job)
         entry.reports.append(report)
         slot.reported = (client, number) if number else slot.reported
         entry.wake()
@@ -215,15 +216,23 @@ class ControlCore:
         entry.skip_read(after)
         end = entry.first + len(entry.reports)
         if not entry.first <= after <= end:
-            raise StoreError(
-                f"reports from number {after} on were asked for; kept are {entry.first} to {end - 1}",
-                where=f"job {job!r}",
-                fix="let one driver read the reports, each time from where it stopped",
-            )
+            raise no_such_reports(job, after, entry.first, end)
         for _ in range(after - entry.first):
             entry.reports.popleft()
         entry.first = after
         return list(entry.reports)
+
+    def slot_state(self, job: str, slot: int) -> SlotState:
+        """A slot as it is."""
+        owner, cells = self._slot(job, slot), self._jobs[job].cells
+        attempt, minibatches = int(cells.attempts[slot]), int(cells.progress[slot])
+        return SlotState(attempt, owner.pid, owner.client, minibatches, owner.state)
+
+    def set_slot_state(self, job: str, slot: int, known: SlotState) -> None:
+        """Set a slot to what is known of it from elsewhere."""
+        owner, cells = self._slot(job, slot), self._jobs[job].cells
+        owner.pid, owner.client, owner.state = known.pid, known.client, known.state
+        cells.attempts[slot], cells.progress[slot] = known.attempt, known.minibatches
 
     def kept(self, job: str) -> KeptControl:
         """What a snapshot holds of a job, beside its cells."""
@@ -293,20 +302,14 @@ def advance(cells: Cells, job: str, slot: int, attempt: int, minibatches: int) -
 
 def _check_slot(job: str, slot: int, n_slots: int) -> None:
     if not 0 <= slot < n_slots:
-        raise StoreError(
-            f"there is no slot {slot}", where=f"job {job!r}", fix=f"its slots are 0 to {n_slots - 1}"
-        )
+        raise no_such_slot(job, slot, n_slots)
 
 
 def _check_attempt(cells: Cells, job: str, slot: int, attempt: int) -> None:
     newest = int(cells.attempts[slot])
     _refuse_if_replaced(job, slot, attempt, newest)
     if attempt > newest:
-        raise StoreError(
-            f"attempt {attempt} has not registered",
-            where=f"job {job!r}, slot {slot}",
-            fix="call register before anything else",
-        )
+        raise not_registered(job, slot, attempt)
 
 
 def _refuse_if_replaced(job: str, slot: int, attempt: int, newest: int) -> None:
@@ -323,6 +326,54 @@ def stale_attempt(where: str, attempt: int, newest: int) -> StaleAttemptError:
     )
 
 
+def already_runs(job: str, slot: int, attempt: int, pid: int) -> StaleAttemptError:
+    """The error for a second delivery of an attempt."""
+    return StaleAttemptError(
+        f"attempt {attempt} already runs as process {pid}",
+        where=f"job {job!r}, slot {slot}",
+        fix="end this second delivery of the same invocation",
+    )
+
+
+def not_registered(job: str, slot: int, attempt: int) -> StoreError:
+    """The error for an attempt that has not registered."""
+    return StoreError(
+        f"attempt {attempt} has not registered",
+        where=f"job {job!r}, slot {slot}",
+        fix="call register before anything else",
+    )
+
+
+def no_such_slot(job: str, slot: int, n_slots: int) -> StoreError:
+    """The error for a slot that a job has not."""
+    return StoreError(
+        f"there is no slot {slot}", where=f"job {job!r}", fix=f"its slots are 0 to {n_slots - 1}"
+    )
+
+
+def too_many_reports(job: str) -> StoreError:
+    """The error for a report that finds :data:`MAX_REPORTS` unread."""
+    return StoreError(
+        f"the driver has left {MAX_REPORTS} reports unread",
+        where=f"job {job!r}",
+        fix="stop the job; its driver hangs",
+    )
+
+
+def no_such_reports(job: str, after: int, first: int, end: int) -> StoreError:
+    """The error for reports that are forgotten or have not come."""
+    return StoreError(
+        f"reports from number {after} on were asked for; kept are {first} to {end - 1}",
+        where=f"job {job!r}",
+        fix="let one driver read the reports, each time from where it stopped",
+    )
+
+
+def already_open(job: str) -> StoreError:
+    """The error for a job that is open with other slots."""
+    return StoreError("a job of this name is open", where=f"job {job!r}", fix="close it first")
+
+
 def no_such_job(job: str) -> StoreError:
     """The error for a job that is not open."""
     return StoreError(
@@ -337,6 +388,12 @@ def check_job_name(job: str) -> None:
             f"{job[:80]!r} cannot name a job",
             fix="use 1 to 200 printable characters without '/'",
         )
+
+
+def check_barrier(job: str, slot: int, number: int) -> None:
+    """Raise `StoreError` unless a barrier may have this number."""
+    if not 0 <= number <= FINISHED:
+        raise StoreError(f"{number} cannot number a barrier", where=f"job {job!r}, slot {slot}")
 
 
 def check_n_slots(job: str, n_slots: int) -> None:

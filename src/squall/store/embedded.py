@@ -36,7 +36,7 @@ class EmbeddedStore(RemoteStore):
     tables : EmbeddedTables
         Implements :class:`squall.protocols.SharedTables`.
     blobs : RemoteBlobs
-        Implements :class:`squall.protocols.Blobs`.
+        Implements :class:`squall.protocols.AtomicBlobs`.
     control : EmbeddedControl
         Implements :class:`squall.protocols.Control`.
     """

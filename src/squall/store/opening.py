@@ -7,9 +7,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from squall.errors import StoreError
+from squall.registry import STORES
 
 if TYPE_CHECKING:
-    from squall.protocols import Blobs, Control, Tables
+    from squall.protocols import Control, ReducingBlobs, Tables
     from squall.store.connection import Forgiveness, Patience
 
 
@@ -30,11 +31,11 @@ class Store(Protocol):
 
     @property
     def tables(self) -> Tables:
-        """Tables of parameters."""
+        """Tables of parameters; raises `StoreError` where there are none."""
 
     @property
-    def blobs(self) -> Blobs:
-        """Small named values."""
+    def blobs(self) -> ReducingBlobs:
+        """Named values, counters and reductions; but in object stores `AtomicBlobs`."""
 
     @property
     def control(self) -> Control:
@@ -60,13 +61,15 @@ def connect(
     """Connect to the store at ``"unix:<path>"`` (its memory is mapped) or ``"tcp://host:port"``.
 
     By TLS it is ``"tls://host:port"``; several servers are listed as ``"tcp://host:port,host:port"``.
+    A Valkey or Redis server is ``"redis://host:port/db"``, by TLS ``"rediss://…"``, and an object store
+    ``"s3://bucket/prefix"`` or ``"file:///folder"``; these have no tables.
 
     Parameters
     ----------
     address : str
         Where it is.
     token : str
-        What a store on TCP asks for.
+        What a store on TCP asks for; a Valkey server's password.
     patience : callable, optional
         Says, before each request, how many seconds its reply may take; default 60.
     forgive : callable, optional
@@ -76,7 +79,9 @@ def connect(
     Raises
     ------
     StoreError
-        If the address is of neither form, nobody answers there, or the token is wrong.
+        If the address is of no such form, nobody answers there, or the token is wrong.
+    MissingExtraError
+        If that kind of store needs a library that is not installed.
     """
     scheme = address.partition(":")[0]
     if scheme == "unix":
@@ -87,7 +92,20 @@ def connect(
         from squall.store import tcp
 
         return tcp.connect(address, token, patience, forgive)
+    if scheme in STORES.names():
+        store: Store = STORES.load(scheme)(address, token, patience)
+        return store
+    shown = address if "@" not in address else f"{scheme}://***"  # which may hold a password
     raise StoreError(
-        f"{address!r} is not the address of a store",
-        fix='use "unix:/path", "tcp://host:port" or "tls://host:port"',
+        f"{shown!r} is not the address of a store",
+        fix="begin its address with unix:, tcp://, tls://, redis://, rediss://, s3:// or file://",
+    )
+
+
+def no_tables(address: str) -> StoreError:
+    """The error for tables in a store that has none."""
+    return StoreError(
+        "it has no tables of parameters",
+        where=address,
+        fix='use a strategy without tables, or store="embedded", "tcp" or what `squall store serve` runs',
     )

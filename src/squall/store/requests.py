@@ -1,17 +1,15 @@
-"""What a client asks by requests alone, whatever the socket: blobs, and most of control."""
+"""What a client asks by requests alone, whatever the socket: all but tables, and most of control."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from squall.records import Registration, Report
 from squall.store import wire
 from squall.store.connection import Connection
-
-_POLL_S = 5.0  # longest wait in one request; a server forgets a lost client's that soon
+from squall.store.remote_blobs import RemoteBlobs, part_of_wait
 
 
 class RemoteStore:
@@ -41,42 +39,6 @@ class RemoteStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteBlobs:
-    """Blobs in the server's memory; those named ``"<job>/…"`` end with their job."""
-
-    _connection: Connection
-
-    def put(self, key: str, value: bytes) -> None:
-        """See :meth:`squall.protocols.Blobs.put`."""
-        self._connection.request(wire.PutBlob(key, value), wire.Done)
-
-    def put_if_absent(self, key: str, value: bytes) -> bool:
-        """See :meth:`squall.protocols.Blobs.put_if_absent`."""
-        return self._connection.request(wire.PutBlob(key, value, if_absent=True), wire.Done).changed
-
-    def get(self, key: str) -> bytes | None:
-        """See :meth:`squall.protocols.Blobs.get`."""
-        return self.mget([key])[0]
-
-    def mget(self, keys: list[str]) -> list[bytes | None]:
-        """See :meth:`squall.protocols.Blobs.mget`."""
-        return self._connection.request(wire.GetBlobs(keys), wire.Values).values
-
-    def wait(self, key: str, timeout: float) -> bytes | None:
-        """See :meth:`squall.protocols.Blobs.wait`."""
-        deadline = time.monotonic() + timeout
-        while True:
-            part = _part(deadline)
-            value = self._connection.request(wire.WaitBlob(key, part), wire.Values, part).values[0]
-            if value is not None or time.monotonic() >= deadline:
-                return value
-
-    def delete(self, key: str) -> None:
-        """See :meth:`squall.protocols.Blobs.delete`."""
-        self._connection.request(wire.DeleteBlob(key), wire.Done)
 
 
 class RemoteControl:
@@ -135,12 +97,7 @@ class RemoteControl:
         """See :meth:`squall.protocols.Control.reports`; forgets those before ``after``."""
         deadline = time.monotonic() + timeout
         while True:
-            part = _part(deadline)
+            part = part_of_wait(deadline)
             reports = self._connection.request(wire.GetReports(job, after, part), wire.Reports, part).reports
             if reports or time.monotonic() >= deadline:
                 return reports
-
-
-def _part(deadline: float) -> float:
-    """Seconds to wait in one request."""
-    return max(0.0, min(_POLL_S, deadline - time.monotonic()))

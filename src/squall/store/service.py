@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -14,7 +15,8 @@ import msgspec
 from squall.errors import StoreError
 from squall.records import Float32, InitialValues, TableSpec
 from squall.store import wire
-from squall.store.blobs import BlobCore
+from squall.store.blob_service import BlobService
+from squall.store.blobs import KeptBlobs
 from squall.store.clocks import FINISHED, Clocks
 from squall.store.control import ControlCore, check_job_name, check_n_slots, no_such_job
 from squall.store.initial import check_initial, initial_values
@@ -62,7 +64,14 @@ class _Job:
 
 
 _DONE = Answer(wire.Done())
-_SLOW = (wire.TakeSnapshot, wire.CreateTable, wire.WaitBlob, wire.GetReports, wire.Barrier)
+_SLOW = (
+    wire.TakeSnapshot,
+    wire.CreateTable,
+    wire.WaitBlob,
+    wire.GetReduced,
+    wire.GetReports,
+    wire.Barrier,
+)
 
 
 class StoreService:
@@ -87,7 +96,7 @@ class StoreService:
         self._folder, self._huge, self.limit = folder, huge, limit
         self.snapshots: Snapshots | None = None
         self._control = ControlCore()
-        self._blobs = BlobCore()
+        self._blobs = BlobService(self._check_blob)
         self._jobs: dict[str, _Job] = {}
         self._live = LiveTables(self._load)
         self._meetings = Meetings(
@@ -172,7 +181,7 @@ class StoreService:
                     return await self._keep_job(request)
                 case wire.RestoreJob():
                     return await self._restore_job(request)
-                case wire.WaitBlob():
+                case wire.WaitBlob() | wire.GetReduced():
                     return await self._wait_blob(request)
                 case wire.GetReports():
                     return await self._get_reports(request)
@@ -194,12 +203,18 @@ class StoreService:
                 return Answer(wire.Description(table.spec, table.place.shard, table.place.n_shards))
             case wire.AttachTable():
                 return self._attach_table(request.name)
-            case wire.PutBlob():
-                return self._put_blob(request)
-            case wire.GetBlobs():
-                return Answer(wire.Values(self._blobs.mget(request.keys)))
-            case wire.DeleteBlob():
-                self._blobs.delete(request.key)
+            case (
+                wire.PutBlob()
+                | wire.CompareAndSet()
+                | wire.AddToCounter()
+                | wire.Reduce()
+                | wire.PutPart()
+                | wire.DropUpload()
+                | wire.GetBlobs()
+                | wire.GetPart()
+                | wire.DeleteBlob()
+            ):
+                return Answer(self._blobs.answer(request))
             case wire.OpenJob():
                 self._open_job(request.job, request.n_slots)
             case wire.CloseJob():
@@ -344,21 +359,17 @@ class StoreService:
 
     # ------------------------------------------------------------------------------ waits
 
-    def _put_blob(self, request: wire.PutBlob) -> Answer:
-        if self.limit is not None or len(request.value) >= _LARGE:
-            self._check_room(len(request.value), f"blob {request.key!r}")
-        if request.if_absent:
-            return Answer(wire.Done(self._blobs.put_if_absent(request.key, request.value)))
-        self._blobs.put(request.key, request.value)
-        return _DONE
+    def _check_blob(self, size: int, what: str) -> None:
+        if self.limit is not None or size >= _LARGE:
+            self._check_room(size, what)
 
-    async def _wait_blob(self, request: wire.WaitBlob) -> Answer:
-        value = self._blobs.get(request.key)
-        if value is None:
-            async with _event(lambda wake: self._blobs.watch(request.key, lambda _: wake())) as event:
-                await _wait(event, request.timeout)
-            value = self._blobs.get(request.key)
-        return Answer(wire.Values([value]))
+    async def _wait_blob(self, request: wire.WaitBlob | wire.GetReduced) -> Answer:
+        """The answer as soon as there is one; each wake-up may be one contribution of many."""
+        deadline = time.monotonic() + _seconds(request.timeout)
+        while (reply := self._blobs.ready(request)) is None and (rest := deadline - time.monotonic()) > 0:
+            async with _event(partial(self._blobs.core.watch, request.key)) as event:
+                await _wait(event, rest)
+        return Answer(self._blobs.answer(request) if reply is None else reply)
 
     async def _get_reports(self, request: wire.GetReports) -> Answer:
         reports = self._control.reports(request.job, request.after)
@@ -391,7 +402,7 @@ class StoreService:
 
     async def _when(self, job: str, attempt: Callable[[], _Result | None], timeout: float) -> _Result | None:
         """What ``attempt`` gives, tried again whenever a slot of the job has moved on."""
-        deadline = time.monotonic() + min(MAX_WAIT_S, timeout)
+        deadline = time.monotonic() + _seconds(timeout)
         while not (result := attempt()) and (rest := deadline - time.monotonic()) > 0:
             event, waiting = asyncio.Event(), self._job(job).waiting
             waiting.append(event)
@@ -456,10 +467,9 @@ class StoreService:
                 )
         return kept
 
-    def blobs_kept(self, only: str | None = None) -> dict[str, bytes]:
-        """Blobs, all or those of one job."""
-        blobs = self._blobs.values()
-        return blobs if only is None else {k: v for k, v in blobs.items() if k.startswith(f"{only}/")}
+    def blobs_kept(self, only: str | None = None) -> KeptBlobs:
+        """Blobs, counters and reductions, all or those of one job."""
+        return self._blobs.core.kept("" if only is None else f"{only}/")
 
     def restore_job(self, kept: KeptJob) -> None:
         """Open a job as it was."""
@@ -478,9 +488,9 @@ class StoreService:
         buffer[: len(head)] = head
         return TableMemory.over(buffer, table.place.local(spec).rows, table.stride, job.n_slots).array
 
-    def restore_blob(self, key: str, value: bytes) -> None:
-        """Set a blob."""
-        self._blobs.put(key, value)
+    def restore_blobs(self, kept: KeptBlobs) -> None:
+        """Set all blobs, counters and reductions."""
+        self._blobs.core.restore(kept)
 
     def _new_segment(self, name: str, size: int) -> Segment:
         try:
@@ -514,11 +524,15 @@ async def _event(watch: Callable[[Callable[[], None]], Callable[[], None]]) -> A
 
 
 async def _wait(event: asyncio.Event, timeout: float) -> None:
-    """Until the event is set or the time is over (also for a time that is not a number)."""
-    seconds = min(MAX_WAIT_S, timeout) if timeout > 0 else 0.0
+    """Until the event is set or the time is over."""
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(_seconds(timeout)):
             await event.wait()
+
+
+def _seconds(timeout: float) -> float:
+    """How long to wait; not at all for a time that is not a number."""
+    return min(MAX_WAIT_S, timeout) if timeout > 0 else 0.0
 
 
 def _head(memory: Segment, n_slots: int) -> TableMemory:

@@ -9,19 +9,30 @@ strategy state and whatever else control has lives on the first shard.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
 import numpy as np
 
 from squall.errors import StoreError
-from squall.records import Float32, Int64, Meeting, Registration, Stamp, Sync, TableSpec, Update
+from squall.records import (
+    Float32,
+    Int64,
+    Meeting,
+    Numbers,
+    ReduceOp,
+    Registration,
+    Stamp,
+    Sync,
+    TableSpec,
+    Update,
+)
 from squall.store import wire
 from squall.store.connection import Connection
 from squall.store.meetings import ENCODINGS, meet
 from squall.store.placement import Placement, split
-from squall.store.requests import RemoteBlobs
+from squall.store.remote_blobs import RemoteBlobs
 from squall.store.tcp import StopFlags, TcpConnection, TcpControl
 
 _Result = TypeVar("_Result")
@@ -40,7 +51,7 @@ class ShardedStore:
     tables : ShardedTables
         Implements :class:`squall.protocols.Tables`.
     blobs : ShardedBlobs
-        Implements :class:`squall.protocols.Blobs`.
+        Implements :class:`squall.protocols.AtomicBlobs`.
     control : ShardedControl
         Implements :class:`squall.protocols.Control`.
     """
@@ -253,7 +264,7 @@ class ShardedTables:
 
 
 class ShardedBlobs:
-    """Blobs spread over the shards by a checksum of their keys."""
+    """Blobs, counters and reductions spread over the shards by a checksum of their keys."""
 
     def __init__(self, shards: list[TcpConnection]) -> None:
         self._blobs = [RemoteBlobs(shard) for shard in shards]
@@ -286,6 +297,30 @@ class ShardedBlobs:
     def delete(self, key: str) -> None:
         """See :meth:`squall.protocols.Blobs.delete`."""
         self._of(key).delete(key)
+
+    def put_stream(self, key: str, pieces: Iterable[bytes]) -> None:
+        """See :meth:`squall.protocols.Blobs.put_stream`."""
+        self._of(key).put_stream(key, pieces)
+
+    def get_stream(self, key: str) -> Iterator[bytes] | None:
+        """See :meth:`squall.protocols.Blobs.get_stream`."""
+        return self._of(key).get_stream(key)
+
+    def compare_and_set(self, key: str, expected: bytes | None, value: bytes) -> bool:
+        """See :meth:`squall.protocols.AtomicBlobs.compare_and_set`."""
+        return self._of(key).compare_and_set(key, expected, value)
+
+    def add(self, key: str, increment: int = 1) -> int:
+        """See :meth:`squall.protocols.Reductions.add`."""
+        return self._of(key).add(key, increment)
+
+    def reduce(self, key: str, array: Numbers, op: ReduceOp, contributor: int) -> None:
+        """See :meth:`squall.protocols.Reductions.reduce`."""
+        self._of(key).reduce(key, array, op, contributor)
+
+    def reduced(self, key: str, n: int, timeout: float) -> Numbers | None:
+        """See :meth:`squall.protocols.Reductions.reduced`."""
+        return self._of(key).reduced(key, n, timeout)
 
     def _of(self, key: str) -> RemoteBlobs:
         return self._blobs[zlib.crc32(key.encode("utf-8", "surrogatepass")) % len(self._blobs)]

@@ -32,13 +32,14 @@ from squall.errors import CorruptError, StoreError
 from squall.log import get_logger
 from squall.records import Float32, TableSpec
 from squall.store import wire
+from squall.store.blobs import KeptBlobs
 from squall.store.control import KeptControl
 from squall.store.placement import Placement
 
 if TYPE_CHECKING:
     from squall.store.service import StoreService
 
-FORMAT = 1
+FORMAT = 2
 """Version of the second object."""
 
 PIECE_BYTES = 4 << 20
@@ -87,7 +88,7 @@ class _Head(msgspec.Struct, frozen=True):
     checksums: list[str]  # of each piece of the first object
     jobs: list[KeptJob]
     tables: list[_Entry]
-    blobs: dict[str, bytes]
+    blobs: KeptBlobs
 
 
 class Archive:
@@ -252,8 +253,7 @@ class Snapshots:
             array = await self._service.restore_table(entry.spec, place, entry.head)
             arrays.append((entry, array.reshape(-1).view(np.uint8)))
         await asyncio.to_thread(self._fill, number, head, arrays)
-        for key, value in head.blobs.items():
-            self._service.restore_blob(key, value)
+        self._service.restore_blobs(head.blobs)
         self.latest = number
         return wire.Snapshot(number, head.taken_at)
 
@@ -288,7 +288,7 @@ class Snapshots:
         await asyncio.to_thread(self._archive.write, number, pieces, head)
         await asyncio.to_thread(self._prune)
 
-    def _words(self, tables: list[KeptTable]) -> tuple[list[KeptJob], list[bytes], dict[str, bytes]]:
+    def _words(self, tables: list[KeptTable]) -> tuple[list[KeptJob], list[bytes], KeptBlobs]:
         service, job = self._service, self._job
         return service.jobs_kept(job), [bytes(t.head) for t in tables], service.blobs_kept(job)
 

@@ -111,7 +111,7 @@ class TcpStore(RemoteStore):
     tables : TcpTables
         Implements :class:`squall.protocols.Tables`.
     blobs : RemoteBlobs
-        Implements :class:`squall.protocols.Blobs`.
+        Implements :class:`squall.protocols.AtomicBlobs`.
     control : TcpControl
         Implements :class:`squall.protocols.Control`.
     """

@@ -26,7 +26,7 @@ from squall.errors import StaleAttemptError, StoreError, StoreFullError
 from squall.records import Float32, Int64, Registration, Report, Stamp, Sync, TableSpec
 from squall.store.stat import ShardStat
 
-VERSION = 4
+VERSION = 5
 """Version of this protocol; both ends must have the same."""
 
 MAX_FRAME = 64 << 20
@@ -139,18 +139,93 @@ class Meet(_Message, frozen=True):
     values: memoryview
 
 
+class Once(_Message, frozen=True):
+    """Marks a request that must not be carried out twice: ``number`` rises by ``client``."""
+
+    client: int
+    number: int
+
+
+class Upload(_Message, frozen=True):
+    """A value of ``size`` bytes that has been sent in parts, by :class:`PutPart`."""
+
+    number: int
+    size: int
+
+
+class PutPart(_Message, frozen=True):
+    """A part of a value of that key, ``offset`` bytes of which have been sent before."""
+
+    key: str
+    upload: int
+    offset: int
+    data: memoryview
+
+
+class DropUpload(_Message, frozen=True):
+    """The rest of an upload will not come."""
+
+    upload: int
+
+
 class PutBlob(_Message, frozen=True):
     """`Blobs.put`, or with ``if_absent`` `Blobs.put_if_absent`; replied to by :class:`Done`."""
 
     key: str
-    value: bytes
+    value: bytes | Upload
+    once: Once
     if_absent: bool = False
+
+
+class CompareAndSet(_Message, frozen=True):
+    """`AtomicBlobs.compare_and_set`; replied to by :class:`Done`."""
+
+    key: str
+    expected: bytes | None
+    value: bytes | Upload
+    once: Once
+
+
+class AddToCounter(_Message, frozen=True):
+    """`Reductions.add`; replied to by :class:`Counted`."""
+
+    key: str
+    increment: int
+    once: Once
+
+
+class Reduce(_Message, frozen=True):
+    """`Reductions.reduce`; ``values`` are little-endian."""
+
+    key: str
+    op: str
+    contributor: int
+    dtype: str
+    shape: tuple[int, ...]
+    values: bytes | Upload
+    once: Once
+
+
+class GetReduced(_Message, frozen=True):
+    """`Reductions.reduced`; replied to by :class:`Reduced`."""
+
+    key: str
+    n: int
+    timeout: float
 
 
 class GetBlobs(_Message, frozen=True):
     """`Blobs.get` and `Blobs.mget`; replied to by :class:`Values`."""
 
     keys: list[str]
+
+
+class GetPart(_Message, frozen=True):
+    """Ask for a part of a :class:`Large` value; replied to by :class:`Values` of one."""
+
+    key: str
+    version: int
+    offset: int
 
 
 class WaitBlob(_Message, frozen=True):
@@ -279,7 +354,8 @@ class TakeSnapshot(_Message, frozen=True):
 
 Greeting = Hello | Proof
 TableRequest = CreateTable | DropTable | DescribeTable | AttachTable | Meet
-BlobRequest = PutBlob | GetBlobs | WaitBlob | DeleteBlob
+BlobUpdate = PutBlob | CompareAndSet | AddToCounter | Reduce
+BlobRequest = BlobUpdate | PutPart | DropUpload | GetBlobs | GetPart | WaitBlob | GetReduced | DeleteBlob
 SlotRequest = Register | SaveState | SendReport | Advance | GetProgress | Barrier | Finish
 ControlRequest = OpenJob | CloseJob | AttachJob | SlotRequest | GetReports | RequestStop | AskStop
 OfOwner = Listen | KeepJob | RestoreJob
@@ -389,10 +465,31 @@ class Stopping(_Message, frozen=True):
     stop: bool | None
 
 
+class Large(_Message, frozen=True):
+    """A value that is to be asked for in parts, by :class:`GetPart`."""
+
+    size: int
+    version: int
+
+
 class Values(_Message, frozen=True):
     """Values of blobs, None for those that are not there."""
 
-    values: list[bytes | None]
+    values: list[bytes | Large | None]
+
+
+class Counted(_Message, frozen=True):
+    """What a counter is."""
+
+    count: int
+
+
+class Reduced(_Message, frozen=True):
+    """The result of a reduction, None if too few have contributed yet."""
+
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    values: bytes | Large | None = None
 
 
 class Registered(_Message, frozen=True):
@@ -425,7 +522,8 @@ class Status(_Message, frozen=True):
 GreetingReply = Welcome | Challenge | Listening
 TableReply = Description | SharedMemory | Met
 ControlReply = JobMemory | Registered | Reports | Progress | Stopping
-Reply = GreetingReply | Done | Status | Snapshot | TableReply | Values | ControlReply | Failed
+BlobReply = Values | Counted | Reduced
+Reply = GreetingReply | Done | Status | Snapshot | TableReply | BlobReply | ControlReply | Failed
 
 _ERRORS: dict[str, type[StoreError]] = {
     c.__name__: c for c in (StoreError, StaleAttemptError, StoreFullError)
@@ -453,7 +551,7 @@ def pack(message: Request | Reply) -> bytearray:
         raise StoreError(
             f"a message of {size} bytes is too large",
             where=type(message).__name__,
-            fix=f"send at most {MAX_FRAME} bytes at once; keep larger values in the object store",
+            fix=f"send at most {MAX_FRAME} bytes at once",
         )
     _HEADER.pack_into(frame, 0, size)
     return frame
@@ -488,14 +586,6 @@ def _unpack(decoder: msgspec.msgpack.Decoder[_T], body: bytes | bytearray | memo
         return decoder.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise MalformedFrameError(f"a frame does not hold a message: {error}") from error
-
-
-def is_repeatable(request: Request) -> bool:
-    """Whether a request may be sent again by a client that does not know if it was served.
-
-    Updates and reports are recognised as repeats; put-if-absent would deny its own success.
-    """
-    return not (isinstance(request, PutBlob) and request.if_absent)
 
 
 # --------------------------------------------------------------------------- rows and values

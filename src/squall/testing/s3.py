@@ -85,7 +85,7 @@ def seaweedfs(folder: Path) -> Iterator[S3Server]:
             stderr=output,
             cwd=folder,
             start_new_session=True,
-            preexec_fn=_die_with_us,
+            preexec_fn=die_with_parent,
         )
     try:
         _await(process, named["s3.port"], log)
@@ -112,7 +112,8 @@ def _free_ports(count: int) -> list[int]:
         return [server.getsockname()[1] for server in taken]
 
 
-def _die_with_us() -> None:
+def die_with_parent() -> None:
+    """(in a new process) End when the thread that started it ends."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "prctl"):
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
