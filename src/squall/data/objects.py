@@ -181,6 +181,15 @@ class ObjectStore:
         except OSError as error:
             raise self._refused(key, error) from error
 
+    def find(self, key: str) -> memoryview | None:
+        """As `get`, but None if there is no such object."""
+        try:
+            return self.get(key)
+        except StoreError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise
+
     def exists(self, key: str) -> bool:
         """Whether there is an object of this name."""
         checked_key(key)

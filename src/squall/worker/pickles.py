@@ -1,0 +1,160 @@
+"""Pickle: the one module that uses it, for `squall.map`'s functions, arguments and results.
+
+To load a pickle is to run code.  So what comes from a store is loaded only once its signature,
+under a key that is never stored, shows that this job's own client or function has written it,
+under that very name: :meth:`Seal.open` alone makes the :data:`Verified` bytes that `loads` takes.
+cloudpickle is imported when it is first needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import pickle
+import struct
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from types import ModuleType
+from typing import Any, NewType
+
+from squall.errors import CorruptError, SerializationError, SettingError
+
+Verified = NewType("Verified", memoryview)
+"""A pickle that a signature vouches for."""
+
+_PROTOCOL = 5
+_MAC_BYTES = 32
+_COUNT = struct.Struct("<Q")
+_PLAIN = frozenset({int, float, complex, bool, str, bytes, type(None)})
+_registry = threading.Lock()  # cloudpickle's list of modules to be pickled by value is global
+
+
+def python_version() -> str:
+    """Such as ``"3.11"``: cloudpickle's pickles are for one minor version of Python."""
+    return f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def check_version(theirs: str) -> None:
+    """Refuse pickles of another Python, before any is loaded.
+
+    Raises
+    ------
+    SettingError
+        If the other side's minor version is not this one.
+    """
+    if theirs != python_version():
+        raise SettingError(
+            f"the client runs Python {theirs}, its functions Python {python_version()}, "
+            "and what is pickled by one may not be loaded by the other",
+            fix=f"use Python {python_version()} for the client, or functions that have Python {theirs}",
+        )
+
+
+def dumps(value: Any, by_value: Iterable[ModuleType] = ()) -> bytes:
+    """Pickle anything that can be: also lambdas, closures and what the main script defines.
+
+    Parameters
+    ----------
+    value : object
+    by_value : iterable of modules
+        Whose functions and classes are taken along, because the reader cannot import them.
+
+    Raises
+    ------
+    SerializationError
+        If it cannot be pickled; says why.
+    """
+    if type(value) in _PLAIN:
+        return pickle.dumps(value, _PROTOCOL)
+    import cloudpickle
+
+    try:
+        with _by_value(by_value):
+            data: bytes = cloudpickle.dumps(value, _PROTOCOL)
+    except Exception as error:  # whatever an object's own __reduce__ may raise
+        raise SerializationError(
+            f"a {type(value).__qualname__} cannot be pickled: {type(error).__name__}: {error}",
+            fix="leave out what belongs to one process (locks, open files, connections, generators), "
+            "and open it inside the function",
+        ) from error
+    return data
+
+
+def loads(data: Verified) -> Any:
+    """Load a pickle.  Whatever that raises comes through."""
+    return pickle.loads(data)
+
+
+@contextlib.contextmanager
+def _by_value(modules: Iterable[ModuleType]) -> Iterator[None]:
+    """Have cloudpickle take these modules along, and leave its settings as they were."""
+    import cloudpickle
+
+    with _registry:
+        known = cloudpickle.list_registry_pickle_by_value()
+        added = [module for module in modules if module.__name__ not in known]
+        try:
+            for module in added:
+                cloudpickle.register_pickle_by_value(module)
+            yield
+        finally:
+            for module in added:
+                cloudpickle.unregister_pickle_by_value(module)
+
+
+class Seal:
+    """Signs lists of byte strings with a job's key (HMAC-SHA256), and checks signatures.
+
+    Parameters
+    ----------
+    key : bytes
+        The job's secret.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def close(self, name: str, parts: Sequence[bytes | memoryview]) -> bytes:
+        """``parts`` as one object, which `open` accepts under this ``name`` only.
+
+        Layout: signature (32 bytes), number of parts, their lengths (each 64 bits, little endian),
+        the parts.
+        """
+        lengths = [_COUNT.pack(n) for n in (len(parts), *map(len, parts))]
+        mac = self._mac(name)
+        for piece in (*lengths, *parts):
+            mac.update(piece)
+        return b"".join([mac.digest(), *lengths, *parts])
+
+    def open(self, name: str, data: memoryview) -> list[Verified]:
+        """The parts, without a copy.
+
+        Raises
+        ------
+        CorruptError
+            If it was not signed with this key under this name, or has been changed since.
+        """
+        mac = self._mac(name)
+        mac.update(data[_MAC_BYTES:])
+        if not hmac.compare_digest(mac.digest(), bytes(data[:_MAC_BYTES])):
+            raise CorruptError(
+                "the object is not signed with this job's key, so it is not loaded",
+                where=name,
+                fix="find out who else writes to this storage, or has damaged it; then start again",
+            )
+        return list(_cut(data[_MAC_BYTES:]))
+
+    def _mac(self, name: str) -> hmac.HMAC:
+        named = name.encode()
+        return hmac.new(self._key, _COUNT.pack(len(named)) + named, hashlib.sha256)
+
+
+def _cut(body: memoryview) -> Iterator[Verified]:
+    (count,) = _COUNT.unpack_from(body)
+    start = _COUNT.size * (1 + count)
+    for number in range(count):
+        (length,) = _COUNT.unpack_from(body, _COUNT.size * (1 + number))
+        yield Verified(body[start : start + length])
+        start += length
