@@ -98,7 +98,7 @@ def fates(draw: st.DrawFn) -> tuple[Outcome, float, float]:
     return Outcome(kind, signal=signal, billed_s=0.02), stored, draw(st.floats(0, 1))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     groups=st.lists(
         st.tuples(st.integers(0, 40), st.one_of(st.none(), st.integers(1, 50))), min_size=1, max_size=4

@@ -9,15 +9,18 @@ cloudpickle is imported when it is first needed.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import hmac
+import io
 import pickle
 import struct
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from types import ModuleType
-from typing import Any, NewType
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import CodeType, ModuleType
+from typing import Any, ClassVar, NewType
 
 from squall.errors import CorruptError, SerializationError, SettingError
 
@@ -68,23 +71,42 @@ def dumps(value: Any, by_value: Iterable[ModuleType] = ()) -> bytes:
     """
     if type(value) in _PLAIN:
         return pickle.dumps(value, _PROTOCOL)
-    import cloudpickle
-
+    file = io.BytesIO()
     try:
         with _by_value(by_value):
-            data: bytes = cloudpickle.dumps(value, _PROTOCOL)
+            _pickler()(file, _PROTOCOL).dump(value)
     except Exception as error:  # whatever an object's own __reduce__ may raise
         raise SerializationError(
             f"a {type(value).__qualname__} cannot be pickled: {type(error).__name__}: {error}",
             fix="leave out what belongs to one process (locks, open files, connections, generators), "
             "and open it inside the function",
         ) from error
-    return data
+    return file.getvalue()
 
 
 def loads(data: Verified) -> Any:
     """Load a pickle.  Whatever that raises comes through."""
     return pickle.loads(data)
+
+
+@functools.cache
+def _pickler() -> Any:
+    """cloudpickle's class, but code keeps the name of its file, which tracebacks show."""
+    import cloudpickle
+
+    reducers = cloudpickle.CloudPickler.dispatch_table
+
+    def reduce_code(code: CodeType) -> tuple[Any, ...]:
+        return _named_code, (code.co_filename, *reducers[CodeType](code))
+
+    class Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]  # it has no types
+        dispatch_table: ClassVar[Any] = ChainMap({CodeType: reduce_code}, reducers)
+
+    return Pickler
+
+
+def _named_code(file: str, make: Callable[..., CodeType], arguments: tuple[Any, ...]) -> CodeType:
+    return make(*arguments).replace(co_filename=file)
 
 
 @contextlib.contextmanager

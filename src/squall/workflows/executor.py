@@ -136,9 +136,8 @@ class Executor(concurrent.futures.Executor):
 
 def _in_order(futures: list[CallFuture[T]], until: float | None) -> Iterator[T]:
     try:
-        futures.reverse()
-        while futures:
-            yield futures.pop().result(None if until is None else until - time.monotonic())
+        for future in futures:
+            yield future.result(None if until is None else until - time.monotonic())
     finally:  # as the standard's: those that nobody will look at are not wanted
         for future in futures:
             future.cancel()

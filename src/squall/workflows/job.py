@@ -144,8 +144,11 @@ class MapJob:
         """Nobody wants these items any more (None: none at all)."""
         if items is None:
             self.stop("cancelled")
-        else:
-            self._inbox.put(events.Cancelled(items))
+            return
+        with self._submitting:
+            for item in items:
+                self._futures.pop(item, None)
+        self._inbox.put(events.Cancelled(items))
 
     def cancel_all(self) -> None:
         """Cancel all futures that are not done."""
@@ -274,6 +277,9 @@ class MapJob:
                 return None
             case Collected():
                 return self._noted(message)
+            case events.Cancelled(items):
+                for item in items:
+                    self._forget(item)
         return message
 
     def _taken_in(self, group: _Group) -> events.Submitted:
@@ -286,8 +292,8 @@ class MapJob:
         if done is not None:
             with self._lock:
                 self._machine.ledger.objects(done.gets, done.puts)
-        for item, stored in collected.stored.items():
-            self._stored.setdefault(item, stored)
+        with self._submitting:
+            self._stored.update({i: stored for i, stored in collected.stored.items() if i in self._futures})
         values = frozenset(item for item, stored in collected.stored.items() if stored.end.ok)
         raised = frozenset(collected.stored) - values
         busy_s = 0.0 if done is None else done.busy_s
@@ -320,12 +326,17 @@ class MapJob:
         return function
 
     def _settle(self, item: int, value: Any, error: BaseException | None) -> None:
-        self._storage.forget(item)
-        self._payloads.pop(item, None)
+        self._forget(item)
         with self._submitting:
             future = self._futures.pop(item, None)
         if future is not None:
             future.settle(value, error)
+
+    def _forget(self, item: int) -> None:
+        """It will not be called again."""
+        self._storage.forget(item)
+        self._payloads.pop(item, None)
+        self._stored.pop(item, None)
 
     def _count_objects(self) -> None:
         gets, puts = self._objects.gets, self._objects.puts

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import joblib
-from joblib.parallel import ParallelBackendBase, SequentialBackend
+from joblib.parallel import FallbackToBackend, ParallelBackendBase, SequentialBackend
 
 from squall.config import Run, available_cores, checked_run, is_auto
 from squall.workflows.executor import Executor
@@ -44,9 +44,17 @@ class SquallBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib has no
         return max(1, workers + 1 + n_jobs)
 
     def configure(self, n_jobs: int = 1, parallel: Any = None, **_: Any) -> int:
-        """Open an executor for one ``joblib.Parallel``."""
+        """Open an executor for one ``joblib.Parallel``.
+
+        Raises
+        ------
+        FallbackToBackend
+            For one task at a time, which need no functions.
+        """
         self.parallel = parallel
         workers = self.effective_n_jobs(n_jobs)
+        if workers == 1:  # joblib does such tasks itself, and would never end an executor
+            raise FallbackToBackend(SequentialBackend(nesting_level=self.nesting_level))
         if self._executor is None:
             self._executor = Executor(checked_run(self._given, "joblib"), max_workers=workers)
         return workers

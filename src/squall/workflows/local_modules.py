@@ -20,7 +20,7 @@ import squall
 _INSTALLED = ("site-packages", "dist-packages")
 _lock = threading.Lock()
 _looked_at: set[str] = set()
-_local: dict[str, ModuleType] = {}
+_local: list[str] = []
 
 
 def local_modules() -> list[ModuleType]:
@@ -30,8 +30,8 @@ def local_modules() -> list[ModuleType]:
             _looked_at.add(name)
             module = sys.modules.get(name)
             if isinstance(module, ModuleType) and _is_local(name, module):
-                _local[name] = module
-        return list(_local.values())
+                _local.append(name)
+        return [sys.modules[name] for name in _local if name in sys.modules]
 
 
 def _is_local(name: str, module: ModuleType) -> bool:
