@@ -101,6 +101,7 @@ class MapJob:
         self._stored: dict[int, Stored] = {}  # of items whose end has not been delivered
         self._invocations: Invocations | None = None
         self._counted = (0, 0)
+        self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"squall-map-{self.id}", daemon=True)
         self._thread.start()
 
@@ -164,9 +165,10 @@ class MapJob:
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until nothing is left of the job; whether that is so."""
-        if threading.current_thread() is not self._thread:
-            self._thread.join(timeout)
-        return not self._thread.is_alive()
+        if threading.current_thread() is self._thread:
+            return False
+        # Not Thread.join, which after a Ctrl-C takes the thread for ended although it runs.
+        return self._over.wait(timeout)
 
     @contextlib.contextmanager
     def ended_by_interrupt(self) -> Iterator[None]:
@@ -222,6 +224,7 @@ class MapJob:
             refusal = error
         self._refuse(refusal)
         _open_jobs.discard(self)
+        self._over.set()
 
     def _open(self) -> Invocations:
         backend = self._run_settings.resolve_backend()
