@@ -45,7 +45,7 @@ class Client:
     def __init__(self, folder: Path, fn: Callable[[Any], Any], items: list[Any]) -> None:
         self.storage = CallStorage(ObjectStore(folder), "jobs/j")
         self.call = Call(0, 1, 0, tuple(range(len(items))))
-        self.storage.put_items(self.call, [dumps(item) for item in items])
+        self.storage.put_items(self.call.items, [dumps(item) for item in items])
         self.function = self.storage.put_function(0, dumps(fn))
 
     def task(self, **changes: Any) -> CallTask:

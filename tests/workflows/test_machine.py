@@ -185,7 +185,7 @@ def test_a_function_that_ends_for_want_of_time_is_followed_by_another() -> None:
     (call,) = world.running.values()
     world.end(call, RETURNED, {0, 1, 2}, set())
     (call,) = world.running.values()
-    assert call.items == tuple(range(3, 10)) and call.again and not call.careful
+    assert call.items == tuple(range(3, 10)) and not call.careful
 
 
 def test_refusals_make_it_ask_for_less_and_later() -> None:

@@ -393,7 +393,7 @@ def test_many_faults_and_an_honest_bill() -> None:
 
 
 def test_a_call_that_never_ends_as_far_as_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("squall.workflows.job._START_S", 0.5)
+    monkeypatch.setattr("squall.workflows.settings._START_S", 0.5)
     chaos = Chaos(script=(Fault(do="drop", when="after"),), lost_after=None)
     run = squall.Run(backend=squall.LocalBackend(lifetime="1s", chaos=chaos))
     assert squall.map(square, [3], run=run).results(30) == [9]

@@ -17,7 +17,6 @@ class Call:
     group: int
     items: tuple[int, ...]
     careful: bool = False  # each result is stored before the next item begins
-    again: bool = False  # its items have been stored for an earlier call
 
     @property
     def key(self) -> tuple[int, int]:

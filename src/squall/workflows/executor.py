@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, TypeVar
 
-from squall.config import Problems, Run, checked_run
-from squall.errors import SquallError
+from squall.config import Problems, Run
 from squall.records import Bill
-from squall.units import parse_duration
 from squall.workflows.futures import CallFuture
 from squall.workflows.job import MapJob
 from squall.workflows.machine import MapStatus
-from squall.workflows.map import refuse_nesting, whole_call
+from squall.workflows.map import whole_call
+from squall.workflows.settings import map_settings
 
 T = TypeVar("T")
 
@@ -48,19 +47,8 @@ class Executor(concurrent.futures.Executor):
         timeout: str | float | None = None,
         retries: int = 0,
     ) -> None:
-        refuse_nesting("Executor")
-        problems = Problems("Executor")
-        if max_workers is not None:
-            problems.integer("max_workers", max_workers, 1)
-        timeout_s = None if timeout is None else problems.check(parse_duration, "timeout", timeout)
-        problems.integer("retries", retries, 0)
-        try:
-            run = checked_run(run, "Executor")
-        except SquallError as error:
-            problems.include(error)
-        problems.raise_if_any()
-        assert run is not None
-        self._job = MapJob(run, "Executor", timeout_s=timeout_s, retries=int(retries), workers=max_workers)
+        settings = map_settings("Executor", run, timeout=timeout, retries=retries, max_workers=max_workers)
+        self._job = MapJob(settings, "Executor")
         self._lock = threading.Lock()
         self._shut = False
 

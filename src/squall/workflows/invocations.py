@@ -87,7 +87,7 @@ class Invocations:
         self._threads = ThreadPoolExecutor(_REMOTE_THREADS, "squall-objects") if remote else None
 
     def launch(self, call: Call, payloads: list[bytes], function: str) -> None:
-        """Invoke a function; ``payloads`` are those of a call that was not made before."""
+        """Invoke a function; ``payloads`` are of its items, unless those have been stored before."""
         self._do(self._launch, call, payloads, function)
 
     def collect(self, returned: Returned) -> None:
@@ -144,7 +144,7 @@ class Invocations:
 
     def _launch(self, call: Call, payloads: list[bytes], function: str) -> None:
         if payloads:
-            self._storage.put_items(call, payloads)
+            self._storage.put_items(call.items, payloads)
         task = self._storage.task(call, function, self._timeout_s)
         if self._leaving.is_set():
             return

@@ -21,8 +21,6 @@ from typing import Any
 
 import msgspec
 
-from squall.config import Run, available_cores, is_auto
-from squall.data.objects import ObjectStore, default_storage
 from squall.driver.claims import claim
 from squall.driver.ledger import Ledger, load_prices
 from squall.errors import SettingError
@@ -32,14 +30,15 @@ from squall.registry import BACKENDS
 from squall.workflows import events
 from squall.workflows.futures import CallFuture
 from squall.workflows.invocations import Collected, Invocations, Returned
-from squall.workflows.machine import Limits, MapMachine, MapStatus
+from squall.workflows.machine import MapMachine, MapStatus
+from squall.workflows.settings import MapSettings
 from squall.workflows.storage import CallStorage, Stored
 
 HANDLER = "squall.worker.calls:handle"
 
 TICK_S = 0.05
 _END_S = 60.0
-_START_S = 60.0  # for a call to be started by its platform, beyond its own time
+_TOGETHER_BYTES = 64 << 10  # items that are smaller altogether are one object, which every call reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,34 +59,19 @@ class MapJob:
 
     Parameters
     ----------
-    run : Run
+    settings : MapSettings
     name : str
         What the user called, for messages.
-    timeout_s : float, optional
-        Longest time for one item.
-    retries : int
-        How often a failed item is called again.
-    workers : int, optional
-        Calls at the same time; default: the run's.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        name: str,
-        *,
-        timeout_s: float | None = None,
-        retries: int = 0,
-        workers: int | None = None,
-    ) -> None:
+    def __init__(self, settings: MapSettings, name: str) -> None:
         self.id = uuid.uuid4().hex[:12]
-        self._run_settings, self._timeout_s = run, timeout_s
-        self._objects = ObjectStore(default_storage() if run.storage is None else run.storage)
-        _check_reachable(run, self._objects, name)
+        self._settings = settings
+        self._objects = settings.objects(name)
         self._storage = CallStorage(self._objects, f"jobs/{self.id}")
         # No parameter store is used, so none is paid for.
-        prices = msgspec.structs.replace(load_prices(run.prices), store_hour=0.0)
-        self._machine = MapMachine(Ledger(prices, run.memory_mb, 0.0), _limits(run, workers, retries))
+        prices = msgspec.structs.replace(load_prices(settings.run.prices), store_hour=0.0)
+        self._machine = MapMachine(Ledger(prices, settings.run.memory_mb, 0.0), settings.limits())
         self._lock = threading.Lock()  # the machine is read by other threads
         self._inbox: queue.SimpleQueue[_Message] = queue.SimpleQueue()
         self._began = time.monotonic()
@@ -227,13 +211,13 @@ class MapJob:
         self._over.set()
 
     def _open(self) -> Invocations:
-        backend = self._run_settings.resolve_backend()
+        backend = self._settings.run.resolve_backend()
         platform = BACKENDS.load(backend.name)(backend)
         _end_at_exit()
         endpoint: Endpoint = platform.prepare(
-            Shape(HANDLER, self._run_settings.memory_mb, backend.lifetime_s)
+            Shape(HANDLER, self._settings.run.memory_mb, backend.lifetime_s)
         )
-        self._invocations = Invocations(endpoint, self._storage, self._timeout_s, self._inbox.put)
+        self._invocations = Invocations(endpoint, self._storage, self._settings.timeout_s, self._inbox.put)
         return self._invocations
 
     def _note_killed(self, key: tuple[int, int], outcome: Outcome) -> None:
@@ -286,7 +270,11 @@ class MapJob:
         return message
 
     def _taken_in(self, group: _Group) -> events.Submitted:
-        self._payloads.update(enumerate(group.payloads, group.first))
+        if len(group.payloads) > 1 and sum(map(len, group.payloads)) <= _TOGETHER_BYTES:
+            items = range(group.first, group.first + len(group.payloads))
+            self._storage.put_items(items, group.payloads)
+        else:
+            self._payloads.update(enumerate(group.payloads, group.first))
         self._functions.append("" if group.function is None else group.function)
         return events.Submitted(group.first, tuple(map(len, group.payloads)), group.chunksize)
 
@@ -311,8 +299,8 @@ class MapJob:
     def _execute(self, command: events.Command, invocations: Invocations) -> None:
         match command:
             case events.Launch(call):
-                payloads = [] if call.again else [self._payloads.pop(item) for item in call.items]
-                invocations.launch(call, payloads, self._function(call.group))
+                new = [self._payloads.pop(item) for item in call.items if item in self._payloads]
+                invocations.launch(call, new, self._function(call.group))
             case events.Deliver(item):
                 self._settle(item, *self._stored.pop(item).load(item))
             case events.Fail(item, error):
@@ -346,29 +334,6 @@ class MapJob:
         with self._lock:
             self._machine.ledger.objects(gets - self._counted[0], puts - self._counted[1])
         self._counted = gets, puts
-
-
-def _limits(run: Run, workers: int | None, retries: int) -> Limits:
-    backend = run.resolve_backend()
-    if workers is None:
-        workers = available_cores() if is_auto(run.workers) else int(run.workers)
-    return Limits(
-        workers=min(workers, backend.concurrency or workers),
-        retries=retries,
-        lease_s=backend.lifetime_s + _START_S,
-        deadline_s=run.deadline_s,
-        budget_usd=run.budget_usd,
-    )
-
-
-def _check_reachable(run: Run, objects: ObjectStore, name: str) -> None:
-    """Items and results go through the object store, so functions have to reach it."""
-    if run.resolve_backend().isolation == "strict" and objects.folder is not None:
-        raise SettingError(
-            f"isolated functions share no files with their client, so they cannot reach {objects.url}",
-            where=name,
-            fix='set storage="s3://bucket/prefix", in Run or as SQUALL_STORAGE',
-        )
 
 
 # ------------------------------------------------------------------------- at the program's end

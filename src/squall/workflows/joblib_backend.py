@@ -9,8 +9,9 @@ from typing import Any
 import joblib
 from joblib.parallel import FallbackToBackend, ParallelBackendBase, SequentialBackend
 
-from squall.config import Run, available_cores, checked_run, is_auto
+from squall.config import Run, checked_run
 from squall.workflows.executor import Executor
+from squall.workflows.settings import run_workers
 
 
 class SquallBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib has no types
@@ -39,9 +40,7 @@ class SquallBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib has no
             return 1
         if n_jobs > 0:
             return n_jobs
-        run = checked_run(self._given, "joblib")
-        workers = available_cores() if is_auto(run.workers) else int(run.workers)
-        return max(1, workers + 1 + n_jobs)
+        return max(1, run_workers(checked_run(self._given, "joblib")) + 1 + n_jobs)
 
     def configure(self, n_jobs: int = 1, parallel: Any = None, **_: Any) -> int:
         """Open an executor for one ``joblib.Parallel``.

@@ -377,7 +377,7 @@ class MapMachine:
             if rest.due <= now:
                 del self._rests[index]
                 if items := self._open(rest.items):
-                    return self._call(rest.group, items, careful=rest.careful, again=True)
+                    return self._call(rest.group, items, careful=rest.careful)
                 return self._next_call(now)
         while self._fresh:
             group = self._fresh[0]
@@ -391,11 +391,9 @@ class MapMachine:
     def _open(self, items: Iterable[int]) -> tuple[int, ...]:
         return tuple(item for item in items if not self._settled[item])
 
-    def _call(
-        self, group: int, items: tuple[int, ...], *, careful: bool = False, again: bool = False
-    ) -> Call:
+    def _call(self, group: int, items: tuple[int, ...], *, careful: bool = False) -> Call:
         self._attempts[items[0]] += 1
-        return Call(items[0], self._attempts[items[0]], group, items, careful, again)
+        return Call(items[0], self._attempts[items[0]], group, items, careful)
 
 
 def _pause(times: int) -> float:

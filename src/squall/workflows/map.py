@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeVar
 
-from squall.config import Problems, Run, checked_run
-from squall.errors import SerializationError, SettingError, SquallError
-from squall.units import parse_duration
-from squall.worker import calls, pickles
+from squall.config import Run
+from squall.errors import SerializationError
+from squall.worker import pickles
 from squall.workflows.futures import CallFuture, MapFutures
 from squall.workflows.job import MapJob
 from squall.workflows.local_modules import local_modules
+from squall.workflows.settings import map_settings
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -69,10 +69,10 @@ def map(
     >>> squall.map(lambda x: x * x, range(5)).results()
     [0, 1, 4, 9, 16]
     """
-    run, timeout_s = _checked("map", fn, run, chunksize, timeout, retries)
+    settings = map_settings("map", run, functions=[fn], chunksize=chunksize, timeout=timeout, retries=retries)
     pickled, payloads = _pickled("map", fn, items)
-    job = MapJob(run, "map", timeout_s=timeout_s, retries=int(retries))
-    futures = job.submit(payloads, pickled, None if chunksize == "auto" else int(chunksize))
+    job = MapJob(settings, "map")
+    futures = job.submit(payloads, pickled, settings.chunksize)
     job.close()
     return MapFutures(job, futures)
 
@@ -90,9 +90,9 @@ def call(
 
     ``run``, ``timeout`` and ``retries`` are as for `map` and are not handed to ``fn``.
     """
-    run, timeout_s = _checked("call", fn, run, 1, timeout, retries)
+    settings = map_settings("call", run, functions=[fn], timeout=timeout, retries=retries)
     payload = whole_call("call", fn, args, kwargs)
-    job = MapJob(run, "call", timeout_s=timeout_s, retries=int(retries))
+    job = MapJob(settings, "call")
     (future,) = job.submit([payload], None, 1, whole=True)
     job.close()
     return future
@@ -113,11 +113,18 @@ def map_reduce(
     The other parameters are as for `map`.  Where an item has failed, the future fails with its
     exception and ``reduce_fn`` is not called.
     """
-    run, timeout_s = _checked("map_reduce", fn, run, chunksize, timeout, retries, reduce_fn)
+    settings = map_settings(
+        "map_reduce",
+        run,
+        functions=[fn, reduce_fn],
+        chunksize=chunksize,
+        timeout=timeout,
+        retries=retries,
+    )
     pickled, payloads = _pickled("map_reduce", fn, items)
     whole_call("map_reduce", reduce_fn, ([],), {})  # told now if it cannot be pickled
-    job = MapJob(run, "map_reduce", timeout_s=timeout_s, retries=int(retries))
-    mapped = job.submit(payloads, pickled, None if chunksize == "auto" else int(chunksize))
+    job = MapJob(settings, "map_reduce")
+    mapped = job.submit(payloads, pickled, settings.chunksize)
     (reduced,) = job.promise(1, whole=True)
     left = len(mapped)
 
@@ -175,48 +182,3 @@ def _pickled(where: str, fn: Any, items: Iterable[Any]) -> tuple[bytes, list[byt
 
 def _name(fn: Any) -> str:
     return str(getattr(fn, "__qualname__", type(fn).__qualname__))
-
-
-def _checked(
-    where: str,
-    fn: Any,
-    run: Run | None,
-    chunksize: int | str,
-    timeout: str | float | None,
-    retries: int,
-    *more: Any,
-) -> tuple[Run, float | None]:
-    """The run and the timeout in seconds, all settings looked at."""
-    refuse_nesting(where)
-    problems = Problems(where)
-    for function in (fn, *more):
-        if not callable(function):
-            problems.add(f"{function!r} is not callable")
-    problems.integer("chunksize", chunksize, 1, auto=True)
-    timeout_s = None if timeout is None else problems.check(parse_duration, "timeout", timeout)
-    if timeout_s is not None and not timeout_s > 0:
-        problems.add(f"timeout={timeout!r} leaves no time at all")
-    problems.integer("retries", retries, 0)
-    try:
-        run = checked_run(run, where)
-    except SquallError as error:
-        problems.include(error)
-    problems.raise_if_any()
-    assert run is not None
-    return run, timeout_s
-
-
-def refuse_nesting(where: str) -> None:
-    """A function that starts functions would wait for them at its own cost, and nobody would end them.
-
-    Raises
-    ------
-    SettingError
-        Inside a function of `map`.
-    """
-    if calls.inside:
-        raise SettingError(
-            "it was called inside a function of squall.map",
-            where=where,
-            fix="return what is to be done next, and map over that in the client",
-        )

@@ -78,11 +78,11 @@ class CallStorage:
         self.objects.put(name, self._seal.close(name, [pickled]))
         return name
 
-    def put_items(self, call: Call, payloads: Sequence[bytes]) -> None:
-        """Store the items of a call that has not been made before."""
-        name = f"{self.folder}/items/{call.slot}"
+    def put_items(self, items: Sequence[int], payloads: Sequence[bytes]) -> None:
+        """Store items together, for all calls that are made of them."""
+        name = f"{self.folder}/items/{items[0]}"
         self.objects.put(name, self._seal.close(name, payloads))
-        self._where.update({item: (name, position) for position, item in enumerate(call.items)})
+        self._where.update({item: (name, position) for position, item in enumerate(items)})
 
     def forget(self, item: int) -> None:
         """It will not be called again."""
