@@ -96,7 +96,8 @@ def test_cloudpickles_settings_are_left_as_they_were() -> None:
     before = cloudpickle.list_registry_pickle_by_value()
     cloudpickle.register_pickle_by_value(textwrap)
     try:
-        assert len(dumps(textwrap.dedent, [textwrap, threading])) > 500, "its code is taken along"
+        with pickles.taking_along([textwrap, threading]):
+            assert len(dumps(textwrap.dedent)) > 500, "its code is taken along"
         assert cloudpickle.list_registry_pickle_by_value() == before | {"textwrap"}
     finally:
         cloudpickle.unregister_pickle_by_value(textwrap)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import signal
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +32,22 @@ inside = False
 
 _stores: dict[str, ObjectStore] = {}  # by URL: connections are used again
 _loaded: dict[tuple[str, str], Any] = {}  # the last function, by job and key
+
+
+class Star:
+    """A function of several arguments as one of a tuple.
+
+    Parameters
+    ----------
+    fn : callable
+    """
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self.fn = fn
+
+    def __call__(self, arguments: tuple[Any, ...]) -> Any:
+        """``fn(*arguments)``."""
+        return self.fn(*arguments)
 
 
 def handle(event: dict[str, Any], context: FunctionContext) -> dict[str, Any]:

@@ -31,7 +31,7 @@ _PROTOCOL = 5
 _MAC_BYTES = 32
 _COUNT = struct.Struct("<Q")
 _PLAIN = frozenset({int, float, complex, bool, str, bytes, type(None)})
-_registry = threading.Lock()  # cloudpickle's list of modules to be pickled by value is global
+_registry = threading.RLock()  # cloudpickle's list of modules to be pickled by value is global
 
 
 def python_version() -> str:
@@ -55,14 +55,8 @@ def check_version(theirs: str) -> None:
         )
 
 
-def dumps(value: Any, by_value: Iterable[ModuleType] = ()) -> bytes:
+def dumps(value: Any) -> bytes:
     """Pickle anything that can be: also lambdas, closures and what the main script defines.
-
-    Parameters
-    ----------
-    value : object
-    by_value : iterable of modules
-        Whose functions and classes are taken along, because the reader cannot import them.
 
     Raises
     ------
@@ -73,8 +67,7 @@ def dumps(value: Any, by_value: Iterable[ModuleType] = ()) -> bytes:
         return pickle.dumps(value, _PROTOCOL)
     file = io.BytesIO()
     try:
-        with _by_value(by_value):
-            _pickler()(file, _PROTOCOL).dump(value)
+        _pickler()(file, _PROTOCOL).dump(value)
     except Exception as error:  # whatever an object's own __reduce__ may raise
         raise SerializationError(
             f"a {type(value).__qualname__} cannot be pickled: {type(error).__name__}: {error}",
@@ -82,6 +75,26 @@ def dumps(value: Any, by_value: Iterable[ModuleType] = ()) -> bytes:
             "and open it inside the function",
         ) from error
     return file.getvalue()
+
+
+@contextlib.contextmanager
+def taking_along(modules: Iterable[ModuleType]) -> Iterator[None]:
+    """`dumps` inside takes along what these modules define, because the reader cannot import them.
+
+    cloudpickle's settings are as they were afterwards.
+    """
+    import cloudpickle
+
+    with _registry:
+        known = cloudpickle.list_registry_pickle_by_value()
+        added = [module for module in modules if module.__name__ not in known]
+        try:
+            for module in added:
+                cloudpickle.register_pickle_by_value(module)
+            yield
+        finally:
+            for module in added:
+                cloudpickle.unregister_pickle_by_value(module)
 
 
 def loads(data: Verified) -> Any:
@@ -107,23 +120,6 @@ def _pickler() -> Any:
 
 def _named_code(file: str, make: Callable[..., CodeType], arguments: tuple[Any, ...]) -> CodeType:
     return make(*arguments).replace(co_filename=file)
-
-
-@contextlib.contextmanager
-def _by_value(modules: Iterable[ModuleType]) -> Iterator[None]:
-    """Have cloudpickle take these modules along, and leave its settings as they were."""
-    import cloudpickle
-
-    with _registry:
-        known = cloudpickle.list_registry_pickle_by_value()
-        added = [module for module in modules if module.__name__ not in known]
-        try:
-            for module in added:
-                cloudpickle.register_pickle_by_value(module)
-            yield
-        finally:
-            for module in added:
-                cloudpickle.unregister_pickle_by_value(module)
 
 
 class Seal:

@@ -11,10 +11,11 @@ from typing import Any, TypeVar
 
 from squall.config import Problems, Run
 from squall.records import Bill
+from squall.worker.calls import Star
 from squall.workflows.futures import CallFuture
 from squall.workflows.job import MapJob
 from squall.workflows.machine import MapStatus
-from squall.workflows.map import whole_call
+from squall.workflows.map import pickled, whole_call
 from squall.workflows.settings import map_settings
 
 T = TypeVar("T")
@@ -62,7 +63,7 @@ class Executor(concurrent.futures.Executor):
         RuntimeError
             After `shutdown`.
         """
-        return self._submit([whole_call("submit", fn, args, kwargs)], 1)[0]
+        return self._submit([whole_call("submit", fn, args, kwargs)], None, 1)[0]
 
     def map(
         self,
@@ -79,8 +80,8 @@ class Executor(concurrent.futures.Executor):
         problems.integer("chunksize", chunksize, 1)
         problems.raise_if_any()
         until = None if timeout is None else time.monotonic() + timeout
-        payloads = [whole_call("map", fn, arguments, {}) for arguments in zip(*iterables, strict=False)]
-        return _in_order(self._submit(payloads, int(chunksize)), until)
+        function, payloads = pickled("Executor.map", Star(fn), zip(*iterables, strict=False))
+        return _in_order(self._submit(payloads, function, int(chunksize)), until)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls; the rest goes on to its end unless it is cancelled."""
@@ -102,11 +103,11 @@ class Executor(concurrent.futures.Executor):
             self._job.stop("interrupted")
         self.shutdown(wait=True)
 
-    def _submit(self, payloads: list[bytes], chunksize: int) -> list[CallFuture[Any]]:
+    def _submit(self, payloads: list[bytes], function: bytes | None, chunksize: int) -> list[CallFuture[Any]]:
         with self._lock:
             if self._shut:
                 raise RuntimeError("cannot schedule new futures after shutdown")  # as the standard's says
-            return self._job.submit(payloads, None, chunksize)
+            return self._job.submit(payloads, function, chunksize)
 
     def status(self) -> MapStatus:
         """Items done and failed, functions that run, time and dollars at this moment."""

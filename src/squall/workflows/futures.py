@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _log = get_logger(__name__)
-_cancelling = threading.Lock()
+_cancelling = threading.RLock()  # a callback may cancel others
 
 
 class CallFuture(concurrent.futures.Future[T]):
@@ -120,6 +120,8 @@ class MapFutures(list[CallFuture[T]]):
         """
         if wait(self, timeout).not_done:
             raise TimeoutError(f"not all calls of job {self.job.id} were done within {timeout:g} s")
+        with self.job.ended_by_interrupt():
+            self.job.join()  # then nothing is left of it, and its bill is complete
         return [future.result() for future in self]
 
     def cancel(self) -> None:

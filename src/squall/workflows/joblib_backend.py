@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -86,11 +85,6 @@ class SquallBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib has no
     def get_nested_backend(self) -> tuple[Any, int | None]:
         """Tasks of tasks are done in turn inside the function."""
         return SequentialBackend(nesting_level=(self.nesting_level or 0) + 1), None
-
-    @contextlib.contextmanager
-    def retrieval_context(self) -> Any:
-        """Nothing special to wait in."""
-        yield
 
 
 def register_joblib() -> None:

@@ -7,6 +7,7 @@ and packages that are installed as editable.
 
 from __future__ import annotations
 
+import functools
 import os
 import site
 import sys
@@ -44,6 +45,7 @@ def _is_local(name: str, module: ModuleType) -> bool:
     return not any(path.is_relative_to(folder) for folder in _not_local())
 
 
+@functools.cache
 def _not_local() -> list[str]:
     """Folders of Python, of installed packages and of Squall."""
     paths = sysconfig.get_paths()

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 from squall.config import Run
 from squall.errors import SerializationError
 from squall.worker import pickles
+from squall.worker.calls import Star
 from squall.workflows.futures import CallFuture, MapFutures
 from squall.workflows.job import MapJob
 from squall.workflows.local_modules import local_modules
@@ -70,9 +71,9 @@ def map(
     [0, 1, 4, 9, 16]
     """
     settings = map_settings("map", run, functions=[fn], chunksize=chunksize, timeout=timeout, retries=retries)
-    pickled, payloads = _pickled("map", fn, items)
+    function, payloads = pickled("map", fn, items)
     job = MapJob(settings, "map")
-    futures = job.submit(payloads, pickled, settings.chunksize)
+    futures = job.submit(payloads, function, settings.chunksize)
     job.close()
     return MapFutures(job, futures)
 
@@ -121,10 +122,10 @@ def map_reduce(
         timeout=timeout,
         retries=retries,
     )
-    pickled, payloads = _pickled("map_reduce", fn, items)
+    function, payloads = pickled("map_reduce", fn, items)
     whole_call("map_reduce", reduce_fn, ([],), {})  # told now if it cannot be pickled
     job = MapJob(settings, "map_reduce")
-    mapped = job.submit(payloads, pickled, settings.chunksize)
+    mapped = job.submit(payloads, function, settings.chunksize)
     (reduced,) = job.promise(1, whole=True)
     left = len(mapped)
 
@@ -152,7 +153,8 @@ def map_reduce(
 def whole_call(where: str, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
     """A function with its arguments, pickled."""
     try:
-        return pickles.dumps((fn, args, kwargs), local_modules())
+        with pickles.taking_along(local_modules()):
+            return pickles.dumps((fn, args, kwargs))
     except SerializationError as error:
         raise SerializationError(
             f"the function {_name(fn)} and its arguments cannot be sent: {error.what}",
@@ -161,24 +163,28 @@ def whole_call(where: str, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any
         ) from error
 
 
-def _pickled(where: str, fn: Any, items: Iterable[Any]) -> tuple[bytes, list[bytes]]:
-    modules = local_modules()
-    try:
-        function = pickles.dumps(fn, modules)
-    except SerializationError as error:
-        raise SerializationError(
-            f"the function {_name(fn)} cannot be sent: {error.what}", where=where, fix=error.fix
-        ) from error
-    payloads = []
-    for number, item in enumerate(items):
+def pickled(where: str, fn: Any, items: Iterable[Any]) -> tuple[bytes, list[bytes]]:
+    """A function and each of its items, pickled on its own."""
+    listed = list(items)
+    with pickles.taking_along(local_modules()):
         try:
-            payloads.append(pickles.dumps(item, modules))
+            function = pickles.dumps(fn)
         except SerializationError as error:
             raise SerializationError(
-                f"it cannot be sent: {error.what}", where=f"item {number}", fix=error.fix
+                f"the function {_name(fn)} cannot be sent: {error.what}", where=where, fix=error.fix
             ) from error
-    return function, payloads
+        return function, [_pickled_item(number, item) for number, item in enumerate(listed)]
+
+
+def _pickled_item(number: int, item: Any) -> bytes:
+    try:
+        return pickles.dumps(item)
+    except SerializationError as error:
+        raise SerializationError(
+            f"it cannot be sent: {error.what}", where=f"item {number}", fix=error.fix
+        ) from error
 
 
 def _name(fn: Any) -> str:
+    fn = fn.fn if isinstance(fn, Star) else fn
     return str(getattr(fn, "__qualname__", type(fn).__qualname__))
