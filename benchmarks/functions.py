@@ -31,8 +31,9 @@ WORK = {"1,000 x nothing": (1000, 0.0), "100 x 10 ms": (100, 0.01), "8 x 1 s": (
 LITHOPS_NOOPS = 40
 
 
-def nothing(_: float) -> None:
-    pass
+def pause(seconds: float) -> None:
+    if seconds:
+        time.sleep(seconds)
 
 
 def ours(workers: int) -> Iterator[Mapper]:
@@ -61,7 +62,8 @@ def ray_tasks(workers: int) -> Iterator[Mapper]:
 
     ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     try:
-        yield lambda fn, items: ray.get([ray.remote(fn).remote(item) for item in items])
+        remote = ray.remote(pause)  # (made for each map, it would be sent each time)
+        yield lambda _, items: ray.get([remote.remote(item) for item in items])
     finally:
         ray.shutdown()
 
@@ -100,7 +102,7 @@ def seconds(mapper: Mapper, name: str, count: int, each: float) -> float:
     """Time of one piece of work."""
     some = min(count, LITHOPS_NOOPS) if "Lithops" in name and not each else count
     start = time.perf_counter()
-    mapper(time.sleep if each else nothing, [each] * some)
+    mapper(pause, [each] * some)
     return (time.perf_counter() - start) * count / some
 
 
@@ -117,7 +119,7 @@ def main() -> None:
                 print(f"{name} is left out: {needs} is not installed")
                 continue
             mappers[name] = stack.enter_context(contextlib.contextmanager(make)(arguments.workers))
-            mappers[name](nothing, [0.0] * arguments.workers * 2)  # warm
+            mappers[name](pause, [0.0] * arguments.workers * 2)  # warm
         for _ in range(arguments.rounds):
             for work, (count, each) in WORK.items():
                 for name, mapper in mappers.items():

@@ -1,8 +1,8 @@
 """(client) Modules of the user's own, which functions cannot be expected to have.
 
-Local is what was imported from a file that is neither Python's own nor an installed package's
-(``site-packages``), nor Squall's: the script's neighbours, packages in the working folder,
-and packages that are installed as editable.
+Local is what was imported from a file that is neither Python's own, nor an installed package's
+(``site-packages``, or where a package manager has left its notes), nor Squall's: the script's
+neighbours, packages in the working folder, and packages that are installed as editable.
 """
 
 from __future__ import annotations
@@ -37,12 +37,22 @@ def local_modules() -> list[ModuleType]:
 
 def _is_local(name: str, module: ModuleType) -> bool:
     file = getattr(module, "__file__", None)
-    if not isinstance(file, str) or name == "__main__":
+    # An alias is taken along under its own name; machine code cannot be.
+    if not isinstance(file, str) or module.__name__ != name or name == "__main__":
         return False
     path = Path(os.path.realpath(file))
-    if any(part in _INSTALLED for part in path.parts):
+    if path.suffix not in (".py", ".pyc") or any(part in _INSTALLED for part in path.parts):
         return False
-    return not any(path.is_relative_to(folder) for folder in _not_local())
+    if any(path.is_relative_to(folder) for folder in _not_local()):
+        return False
+    depth = name.count(".") + (path.stem == "__init__")
+    return len(path.parents) <= depth or not _is_installed_to(path.parents[depth])
+
+
+@functools.cache
+def _is_installed_to(folder: Path) -> bool:
+    """Whether a package manager looks after the folder, as with ``pip install --target``."""
+    return any(folder.glob("*.dist-info"))
 
 
 @functools.cache
