@@ -27,11 +27,19 @@ if TYPE_CHECKING:
     from squall.estimators.transformers import FeatureHasher as FeatureHasher
     from squall.estimators.transformers import MinMaxScaler as MinMaxScaler
     from squall.worker.strategies import ParameterServer as ParameterServer
+    from squall.workflows.executor import Executor as Executor
+    from squall.workflows.futures import as_completed as as_completed
+    from squall.workflows.futures import wait as wait
+    from squall.workflows.joblib_backend import register_joblib as register_joblib
+    from squall.workflows.map import call as call
+    from squall.workflows.map import map as map
+    from squall.workflows.map import map_reduce as map_reduce
 
 __version__ = "0.1.0"
 
 _NAMES = {
     "Dataset": "squall.data.dataset:Dataset",
+    "Executor": "squall.workflows.executor:Executor",
     "FeatureHasher": "squall.estimators.transformers:FeatureHasher",
     "Job": "squall.driver.job:Job",
     "LocalBackend": "squall.config:LocalBackend",
@@ -41,17 +49,24 @@ _NAMES = {
     "Pipeline": "squall.estimators.pipeline:Pipeline",
     "Run": "squall.config:Run",
     "SquallError": "squall.errors:SquallError",
+    "as_completed": "squall.workflows.futures:as_completed",
+    "call": "squall.workflows.map:call",
     "from_arrays": "squall.data.arrays:from_arrays",
     "load": "squall.estimators.persistence:load_model",
     "make_pipeline": "squall.estimators.pipeline:make_pipeline",
+    "map": "squall.workflows.map:map",
+    "map_reduce": "squall.workflows.map:map_reduce",
     "read_csv": "squall.data.csv:read_csv",
+    "register_joblib": "squall.workflows.joblib_backend:register_joblib",
     "save": "squall.estimators.persistence:save",
     "shutdown": "squall.driver.shutdown:shutdown",
     "submit": "squall.estimators.submit:submit",
+    "wait": "squall.workflows.futures:wait",
 }
 
 __all__ = [
     "Dataset",
+    "Executor",
     "FeatureHasher",
     "Job",
     "LocalBackend",
@@ -62,13 +77,19 @@ __all__ = [
     "Run",
     "SquallError",
     "__version__",
+    "as_completed",
+    "call",
     "from_arrays",
     "load",
     "make_pipeline",
+    "map",
+    "map_reduce",
     "read_csv",
+    "register_joblib",
     "save",
     "shutdown",
     "submit",
+    "wait",
 ]
 
 

@@ -476,6 +476,25 @@ def current_run() -> Run:
     return Run() if scope is None else scope.run
 
 
+def checked_run(run: Any, where: str) -> Run:
+    """``run`` itself, or for None the one of the ``with squall.Run(…)`` around the caller.
+
+    Raises
+    ------
+    SettingError
+        If it is anything else.
+    """
+    if run is None:
+        return current_run()
+    if not isinstance(run, Run):
+        raise SettingError(
+            f"run must be a squall.Run, not {type(run).__name__}",
+            where=where,
+            fix='write run=squall.Run(backend="local", …)',
+        )
+    return run
+
+
 def available_cores() -> int:
     """Cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):

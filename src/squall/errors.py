@@ -108,8 +108,25 @@ class DivergenceError(SquallError, ArithmeticError):
     """The loss became infinite or not a number; names the learning rate and the epoch."""
 
 
+class SerializationError(SquallError, TypeError):
+    """A function, an argument or a result cannot be sent between processes."""
+
+
 class JobError(SquallError):
     """A job ended without a result."""
+
+
+class CallError(JobError):
+    """A call of `squall.map` ended without a result, and not by an exception of its own.
+
+    Attributes
+    ----------
+    outcome : str
+        How it ended: one of the values of :class:`squall.records.OutcomeKind`, such as
+        ``"out of memory"`` or ``"timed out"``.
+    """
+
+    outcome: str = ""
 
 
 class FunctionError(JobError):

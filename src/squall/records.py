@@ -455,6 +455,54 @@ class WorkerTask(msgspec.Struct, frozen=True):
         return f"WorkerTask({', '.join(f'{name}={value!r}' for name, value in shown.items())}, token=***)"
 
 
+class CallTask(msgspec.Struct, frozen=True):
+    """The event that starts a function of `squall.map`: references only, and the job's key.
+
+    ``slot`` is the number of the first item; with ``attempt`` it names this call.  ``ranges`` are
+    half-open stretches of positions in the object ``items``.  Where ``function`` is empty, each
+    item is a function and its arguments.
+    """
+
+    job: str
+    slot: int
+    attempt: int
+    storage: str  # URL of the object store
+    function: str  # key of an object there
+    items: str  # key of an object there
+    ranges: list[tuple[int, int]]
+    key: str  # hexadecimal; signs all pickles of the job
+    python: str  # the client's, such as "3.11"
+    timeout_s: float | None = None  # for one item
+    careful: bool = False  # store each result before the next item begins
+
+    @property
+    def results(self) -> str:
+        """Where results go: objects of this name with ``-0``, ``-1``, … behind it."""
+        return f"{self.job}/results/{self.slot}-{self.attempt}"
+
+    def __repr__(self) -> str:
+        return f"CallTask({self.job!r}, slot={self.slot}, attempt={self.attempt}, key=***)"
+
+
+class ItemEnd(msgspec.Struct, frozen=True):
+    """How the call for one item ended, without its value; ``position`` is that in ``items``."""
+
+    position: int
+    ok: bool
+    error_type: str = ""
+    error: str = ""
+    traceback: str = ""
+
+
+class CallsDone(msgspec.Struct, frozen=True):
+    """What a function of `squall.map` returns: where its results are, and what it has used."""
+
+    parts: int
+    busy_s: float  # in the user's code
+    gets: int  # object-store reads
+    puts: int  # object-store writes
+
+
 def turn_key(job: str, slot: int, attempt: int) -> str:
     """Blob that tells a stand-by that its slot has been handed over to it."""
     return f"{job}/turn/{slot}/{attempt}"

@@ -1,4 +1,4 @@
-"""The command line: ``squall demo | train | predict | status | clean | doctor``."""
+"""The command line: ``squall demo | train | predict | map | status | clean | doctor``."""
 
 from __future__ import annotations
 

@@ -36,6 +36,9 @@ Memory = Annotated[str, typer.Option(help='Memory of each function, such as "176
 Storage = Annotated[
     str | None, typer.Option(help="Object store for partitions: a folder or URL. Default: the user's cache.")
 ]
+Deadline = Annotated[str | None, typer.Option(help='Longest time, such as "10min".')]
+Budget = Annotated[str | None, typer.Option(help='Most it may cost, such as "$0.25".')]
+Prices = Annotated[str | None, typer.Option(help="A price list by name, or a file.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the split and of the shuffles.")]
 Label = Annotated[str, typer.Option(help="Name of the label column (its number with --no-header).")]
 Categorical = Annotated[
@@ -100,9 +103,9 @@ def train_logistic(
         float | None, typer.Option(help="Stop when the held-out loss is this low.")
     ] = None,
     test: Annotated[float, typer.Option(help="Share of rows held out to measure quality; 0 for none.")] = 0.2,
-    deadline: Annotated[str | None, typer.Option(help='Longest time, such as "10min".')] = None,
-    budget: Annotated[str | None, typer.Option(help='Most it may cost, such as "$0.25".')] = None,
-    prices: Annotated[str | None, typer.Option(help="A price list by name, or a file.")] = None,
+    deadline: Deadline = None,
+    budget: Budget = None,
+    prices: Prices = None,
     categorical: Categorical = None,
     delimiter: Delimiter = ",",
     header: Header = True,
@@ -271,6 +274,49 @@ def predict(
     from squall.cli.predict import run_predict
 
     run_predict(model, data, out=out, delimiter=delimiter, header=header, storage=storage)
+
+
+@app.command("map")
+def map_(
+    function: Annotated[str, typer.Argument(help='"module:function" of this folder, or installed.')],
+    items: Annotated[str, typer.Argument(help="A text file, one item a line; - for standard input.")],
+    out: Annotated[Path | None, typer.Option(help="Where results go; default: standard output.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Each line is JSON, not text.")] = False,
+    workers: Annotated[str, typer.Option(help="Functions at the same time, or [bold]auto[/bold].")] = "auto",
+    memory: Memory = "1769MB",
+    chunksize: Annotated[str, typer.Option(help="Items that share a call, or [bold]auto[/bold].")] = "auto",
+    timeout: Annotated[str | None, typer.Option(help='Longest time for one item, such as "30s".')] = None,
+    retries: Annotated[int, typer.Option(help="How often a failed item is called again.")] = 0,
+    deadline: Deadline = None,
+    budget: Budget = None,
+    prices: Prices = None,
+    storage: Storage = None,
+) -> None:
+    """Call a function for each line of a file, on functions; one line of results each.
+
+    The line of an item that has failed stays empty; the error is told on standard error.
+    """
+    from squall.cli.map import MapOptions, run_map
+
+    raise typer.Exit(
+        run_map(
+            MapOptions(
+                function=function,
+                items=items,
+                out=out,
+                as_json=as_json,
+                workers=workers,
+                memory=memory,
+                chunksize=chunksize,
+                timeout=timeout,
+                retries=retries,
+                deadline=deadline,
+                budget=budget,
+                prices=prices,
+                storage=storage,
+            )
+        )
+    )
 
 
 @app.command()

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from squall.config import Problems, Run, current_run, is_auto, is_integer, is_number, names_its_settings
+from squall.config import Problems, Run, checked_run, is_auto, is_integer, is_number, names_its_settings
 from squall.data.dataset import Dataset
 from squall.driver.job import Job
 from squall.driver.spec import JobResult, JobSpec
@@ -110,7 +110,7 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
         The job's result is ``whole``, by default this model.
         """
         self._check_settings()
-        run = _checked_run(run)
+        run = checked_run(run, "fit")
         check_not_empty(data)
         held_out = None if validation is None else as_validation(validation)
         if held_out is None and (self.target_loss is not None or self.early_stopping is not None):
@@ -306,15 +306,3 @@ def _check_room_for_all(strategy: ParameterServer, run: Run, n_workers: int) -> 
             where="fit",
             fix=f"use Run(workers={room}), a larger concurrency, or another consistency",
         )
-
-
-def _checked_run(run: Run | None) -> Run:
-    if run is None:
-        return current_run()
-    if not isinstance(run, Run):
-        raise SettingError(
-            f"run must be a squall.Run, not {type(run).__name__}",
-            where="fit",
-            fix='write run=squall.Run(backend="local", …)',
-        )
-    return run

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from typing import TypeVar
 
 from squall.driver.job import Job
 from squall.records import JobStatus
+from squall.terminal import REFRESH_S, end_line, rewrite, someone_looks
 from squall.units import format_count, format_duration, format_money
 
 T = TypeVar("T")
-
-_REFRESH_S = 0.1
 
 
 def progress_line(status: JobStatus) -> str:
@@ -35,33 +32,20 @@ def final_line(status: JobStatus) -> str:
     return f"{progress_line(status)}  ended by: {status.reason}"
 
 
-def _someone_looks() -> bool:
-    if "ipykernel" in sys.modules:  # a notebook shows a line that is rewritten, too
-        return True
-    return sys.stderr is not None and sys.stderr.isatty()
-
-
 def wait_showing_progress(job: Job[T]) -> T:
     """``job.wait()`` with a line on the terminal, if standard error is one."""
-    if not _someone_looks():
+    if not someone_looks():
         return job.wait()
     try:
         while True:
             try:
-                return job.wait(_REFRESH_S)
+                return job.wait(REFRESH_S)
             except TimeoutError:
-                _rewrite(progress_line(job.status()))
+                rewrite(progress_line(job.status()))
     except KeyboardInterrupt:  # between two waits
         job.stop("interrupted")
         return job.wait()
     finally:
         if job.done():
-            _rewrite(final_line(job.status()))
-        sys.stderr.write("\n")
-
-
-def _rewrite(line: str) -> None:
-    # A line that wraps could not be rewritten; spaces blot out what was there, also in a notebook.
-    width = shutil.get_terminal_size().columns - 1
-    sys.stderr.write("\r" + line[:width].ljust(width))
-    sys.stderr.flush()
+            rewrite(final_line(job.status()))
+        end_line()
