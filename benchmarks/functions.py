@@ -3,8 +3,8 @@
 Run ``python benchmarks/functions.py [--workers N] [--rounds N]``.  Three sorts of work: 1,000 that do
 nothing, 100 that sleep for 10 ms, 8 that sleep for 1 s.  All contenders are warm, have as many
 workers, and take turns within a round; the best round of each counts, and ratios are to Squall's.
-Peers that are not installed are left out, and that is said (``pip install ray lithops``).  Lithops gets 40
-of the 1,000, because a task takes it a fifth of a second; its time is scaled up.
+Peers that are not installed are left out, and that is said (``pip install ray lithops``).  Lithops gets 20
+of the 1,000 and of the 100, because a task takes it a fifth of a second; its time is scaled up.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import squall
 
 Mapper = Callable[[Callable[[Any], Any], list[Any]], object]
 WORK = {"1,000 x nothing": (1000, 0.0), "100 x 10 ms": (100, 0.01), "8 x 1 s": (8, 1.0)}
-LITHOPS_NOOPS = 40
+LITHOPS_TASKS = 20
 
 
 def pause(seconds: float) -> None:
@@ -100,7 +100,7 @@ CONTENDERS: dict[str, tuple[str | None, Callable[[int], Iterator[Mapper]]]] = {
 
 def seconds(mapper: Mapper, name: str, count: int, each: float) -> float:
     """Time of one piece of work."""
-    some = min(count, LITHOPS_NOOPS) if "Lithops" in name and not each else count
+    some = min(count, LITHOPS_TASKS) if "Lithops" in name else count
     start = time.perf_counter()
     mapper(pause, [each] * some)
     return (time.perf_counter() - start) * count / some
@@ -126,6 +126,7 @@ def main() -> None:
                     took = seconds(mapper, name, count, each)
                     times = best.setdefault(name, {})
                     times[work] = min(took, times.get(work, took))
+                    print(f"{work}: {name} {took:.3f} s", file=sys.stderr, flush=True)
     print(f"{'':20}" + "".join(f"{work:>26}" for work in WORK))
     for name, times in best.items():
         cells = [f"{times[work]:10.3f} s {times[work] / best['squall.map'][work]:8.2f} x" for work in WORK]
