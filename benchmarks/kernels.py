@@ -115,16 +115,14 @@ def sparse(options: argparse.Namespace) -> None:
 
     def pull_and_push() -> None:
         table = new_table(n_features + 1, kernels.ADAGRAD, 0)
-        how = kernels.ADAGRAD, 0.05, 0.0, 0.0
+        rule = kernels.Rule(kernels.ADAGRAD, 0.05)
         for step, begin in enumerate(range(0, n - 63, 64)):
-            rows = slice(begin, begin + 64)
-            indptr = block["indptr"][begin : begin + 65] - block["indptr"][begin]
-            unique, local = kernels.localize(block["indices"][begin * 39 : (begin + 64) * 39])
-            pulled = kernels.table_pull(table, unique, 1, *how, step, n_features)
-            grad, *_ = kernels.csr_logistic_gradient(
-                indptr, local, None, block["labels"][rows], None, None, pulled[:, 0], 0.0, 64
-            )
-            kernels.table_update(table, unique, grad[:, None], *how, step, n_features)
+            rows = np.arange(begin, begin + 64, dtype=np.int32)
+            csr = block["indptr"], block["indices"], None
+            needed, *taken = kernels.csr_minibatch(*csr, rows, n_features)
+            pulled = kernels.table_pull(table, needed, 1, rule, step, n_features)
+            grad, *_ = kernels.csr_logistic_gradient(*taken, block["labels"], None, rows, pulled, True, 64)
+            kernels.table_update(table, needed, grad, rule, step, n_features)
 
     report(
         "sparse AdaGrad, batch 64, pull and push",

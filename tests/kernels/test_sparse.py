@@ -12,15 +12,18 @@ from .strategies import blocks, small_block
 
 
 @given(blocks(), st.lists(st.integers(0, 10**6), max_size=40))
-def test_take_is_fancy_indexing(case, picks):
+def test_a_minibatch_is_fancy_indexing_with_its_features_numbered(case, picks):
     block, n_features = case
     csr = block["indptr"], block["indices"], block["values"]
     n = len(block["indptr"]) - 1
-    rows = np.array([p % n for p in picks] if n else [], np.int64)
-    taken = kernels.csr_take(*csr, rows)
+    rows = np.array([p % n for p in picks] if n else [], np.int32)
+    needed, indptr, local, values = kernels.csr_minibatch(*csr, rows, n_features)
+    taken = indptr, needed[local].astype(np.int32), values
     np.testing.assert_array_equal(oracles.dense(*taken, n_features), oracles.dense(*csr, n_features)[rows])
-    assert (taken[2] is None) == (csr[2] is None)
-    assert [a.dtype for a in taken[:2]] == [np.int64, np.int32]
+    assert needed[-1] == n_features
+    assert needed[:-1].tolist() == list(dict.fromkeys(needed[local].tolist())), "in the order of their coming"
+    assert (values is None) == (csr[2] is None)
+    assert [a.dtype for a in (needed, indptr, local)] == [np.int64, np.int64, np.int32]
 
 
 @given(
@@ -119,17 +122,20 @@ def test_bad_value_is_named():
         kernels.csr_validate(block["indptr"], block["indices"], block["values"], 5)
 
 
-@pytest.mark.parametrize("row", [-1, 4, 2**62, -(2**63)])
-def test_take_checks_rows(row):
+@pytest.mark.parametrize("row", [-1, 4, 2**31 - 1, -(2**31)])
+def test_a_minibatch_checks_rows(row):
     block = small_block()
-    with pytest.raises(IndexError, match="rows: position 1"):
-        kernels.csr_take(block["indptr"], block["indices"], None, np.array([0, row], np.int64))
+    with pytest.raises(IndexError, match="order: position 1"):
+        kernels.csr_minibatch(block["indptr"], block["indices"], None, np.array([0, row], np.int32), 5)
 
 
-def test_take_of_nothing():
-    indptr, indices, values = kernels.csr_take(
-        np.zeros(1, np.int64), np.zeros(0, np.int32), None, np.zeros(0, np.int64)
-    )
-    assert indptr.tolist() == [0]
-    assert len(indices) == 0
-    assert values is None
+def test_a_minibatch_checks_features():
+    block = small_block()
+    with pytest.raises(IndexError, match=r"indices: row [0-3], position [01]: feature 4"):
+        kernels.csr_minibatch(block["indptr"], block["indices"], None, np.arange(4, dtype=np.int32), 4)
+
+
+def test_a_minibatch_of_nothing():
+    nothing = np.zeros(0, np.int32)
+    needed, indptr, local, values = kernels.csr_minibatch(np.zeros(1, np.int64), nothing, None, nothing, 7)
+    assert (needed.tolist(), indptr.tolist(), len(local), values) == ([7], [0], 0, None)

@@ -115,18 +115,14 @@ def test_pull_gradient_update_is_bit_for_bit_the_fused_loop(case, settings, batc
     order = np.arange(n) if block["order"] is None else block["order"]
     losses = []
     for step, begin in enumerate(range(0, n, batch_size)):
-        rows = order[begin : begin + batch_size].astype(np.int64)
-        indptr, indices, values = kernels.csr_take(block["indptr"], block["indices"], block["values"], rows)
-        unique, local = kernels.localize(indices)
-        needed = np.append(unique, n_features)
-        s = None if block["weights"] is None else block["weights"][rows]
-        pulled = kernels.table_pull(stored, needed, 1, rule, step, n_features)[:, 0]
-        grad, grad_intercept, loss, _ = kernels.csr_logistic_gradient(
-            indptr, local, values, block["labels"][rows], s, None, pulled[:-1],
-            float(pulled[-1]) * fit_intercept, batch_size,
-        )  # fmt: skip
-        grad = np.append(grad, np.float32(grad_intercept * fit_intercept))
-        kernels.table_update(stored, needed, grad[:, None], rule, step, n_features)
+        rows = order[begin : begin + batch_size].astype(np.int32)
+        csr = block["indptr"], block["indices"], block["values"]
+        needed, *taken = kernels.csr_minibatch(*csr, rows, n_features)
+        pulled = kernels.table_pull(stored, needed, 1, rule, step, n_features)
+        grad, loss, _ = kernels.csr_logistic_gradient(
+            *taken, block["labels"], block["weights"], rows, pulled, fit_intercept, batch_size
+        )
+        kernels.table_update(stored, needed, grad, rule, step, n_features)
         losses.append(loss)
     if not fit_intercept:
         stored[-1] = fused[-1]  # a row that the loop never looks at
@@ -186,12 +182,12 @@ def test_gradient_is_the_derivative(case):
     s = np.ones(len(y)) if block["weights"] is None else block["weights"].astype(np.float64)
     X = oracles.dense(block["indptr"], block["indices"], block["values"], n_features)
     factor = s * (oracles.sigmoid(X @ w.astype(np.float32) + 0.5) - y) / max(len(y), 1)
-    gradient, intercept, loss, weight = kernels.csr_logistic_gradient(
+    gradient, loss, weight = kernels.csr_logistic_gradient(
         block["indptr"], block["indices"], block["values"], block["labels"], block["weights"],
-        block["order"], w.astype(np.float32), 0.5, max(len(y), 1),
+        None, np.append(w, 0.5).astype(np.float32)[:, None], True, max(len(y), 1),
     )  # fmt: skip
-    np.testing.assert_allclose(gradient, X.T @ factor, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(intercept, factor.sum(), rtol=1e-6, atol=1e-7 * max(s.sum(), 1))
+    np.testing.assert_allclose(gradient[:-1, 0], X.T @ factor, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(gradient[-1, 0], factor.sum(), rtol=1e-6, atol=1e-7 * max(s.sum(), 1))
     np.testing.assert_allclose(loss, s @ oracles.loss(X @ w.astype(np.float32) + 0.5, y), rtol=1e-5)
     assert weight == s.sum()
 
@@ -303,7 +299,7 @@ def test_gradient_checks_local_indices():
         local = np.array([0, 1, 1, bad, 0], np.int32)
         with pytest.raises(IndexError, match=r"local: row 3, position 0"):
             kernels.csr_logistic_gradient(
-                block["indptr"], local, None, labels, None, None, np.zeros(2, np.float32), 0.0, 4
+                block["indptr"], local, None, labels, None, None, np.zeros((3, 1), np.float32), True, 4
             )
 
 

@@ -1,4 +1,4 @@
-"""Arithmetic in C++: functions of arrays, without state, files or network.
+"""Arithmetic in C++: functions of arrays, without state or files, and the store's frames about rows.
 
 Common rules
 ------------
@@ -83,16 +83,20 @@ from squall._kernels._native import (
     MOMENTUM,
     NESTEROV,
     SGD,
+    Fence,
+    FrameClient,
+    FrameServer,
+    Histogram,
+    Refusal,
     Rule,
+    ServedTable,
+    Status,
     StringDictionary,
 )
 
 __all__ = [
     "ADAGRAD",
     "ADAM",
-    "CHANGE_ADD",
-    "CHANGE_NOTHING",
-    "CHANGE_STEP",
     "CSV_FLOAT",
     "CSV_INTEGER",
     "CSV_TEXT",
@@ -103,14 +107,21 @@ __all__ = [
     "SGD",
     "CsvError",
     "CsvFields",
+    "Fence",
+    "FrameClient",
+    "FrameServer",
+    "Histogram",
+    "Refusal",
     "Rule",
+    "ServedTable",
+    "Status",
     "StringDictionary",
     "all_ones",
     "checksum",
     "csr_gather",
     "csr_logistic_gradient",
     "csr_margins",
-    "csr_take",
+    "csr_minibatch",
     "csr_validate",
     "csv_classify",
     "csv_kind",
@@ -125,16 +136,13 @@ __all__ = [
     "logistic_minibatches_dense",
     "logistic_probabilities",
     "murmur3_32",
-    "rows_pack",
     "step_advance",
     "table_add",
     "table_catch_up",
     "table_gather",
     "table_pull",
-    "table_serve",
     "table_stride",
     "table_update",
-    "weights_unpack",
 ]
 
 Float32: TypeAlias = NDArray[np.float32]
@@ -145,31 +153,9 @@ UInt8: TypeAlias = NDArray[np.uint8]
 Bytes: TypeAlias = bytes | bytearray | memoryview | UInt8
 
 CSV_INTEGER, CSV_FLOAT, CSV_WIDE_INTEGER, CSV_TEXT = 1, 2, 4, 8
-CHANGE_NOTHING, CHANGE_STEP, CHANGE_ADD = 0, 1, 2
 
 
 # ------------------------------------------------------------------------------------------ sparse rows
-
-
-def csr_take(
-    indptr: Int64, indices: Int32, values: Float32 | None, rows: Int64
-) -> tuple[Int64, Int32, Float32 | None]:
-    """Gather rows in the given order; a row may be taken more than once.
-
-    Parameters
-    ----------
-    indptr, indices, values
-        The matrix.
-    rows : int64[m]
-        Which rows.
-
-    Returns
-    -------
-    indptr : int64[m + 1]
-    indices : int32[...]
-    values : float32[...] or None
-    """
-    return _native.csr_take(indptr, indices, values, rows)
 
 
 def csr_gather(
@@ -339,82 +325,6 @@ def step_advance(step: Int64) -> int:
     return _native.step_advance(step)
 
 
-def rows_pack(
-    frame: bytearray,
-    at: int,
-    pushed: Int64 | None,
-    pulled: Int64 | None,
-    values: Float32 | None,
-    half: bool,
-) -> tuple[int, bool]:
-    """Write rows to change, rows to read and values (n, dim) one after the other from byte `at` on.
-
-    As `table_serve` takes them; with `half` values become float16, cut to ±65504.
-
-    Returns
-    -------
-    end : int
-        Where they end.
-    narrow : bool
-        Whether all row numbers fitted into uint32 and became that; else they are int64.
-    """
-    return _native.rows_pack(frame, at, pushed, pulled, values, half)
-
-
-def weights_unpack(frame: Bytes, at: int, rows: int, dim: int, half: bool) -> Float32:
-    """Copy weights (rows, dim) that are bytes from `at` to the end of ``frame``; `half`: float16."""
-    return _native.weights_unpack(frame, at, rows, dim, half)
-
-
-def table_serve(
-    table: Float32,
-    step: Int64,
-    dim: int,
-    rule: Rule,
-    n_regularized_rows: int,
-    frame: memoryview,
-    at: int,
-    n_pushed: int,
-    n_pulled: int,
-    format: int,
-    change: int,
-    reply: memoryview,
-    reply_at: int,
-) -> None:
-    """Do in one call what one frame of the store's wire protocol asks of a table.
-
-    From byte `at` to its end ``frame`` holds, little-endian and wherever they come to lie, the
-    numbers of `n_pushed` rows to change and of `n_pulled` rows to read, then values
-    (n_pushed, dim).  All is checked before anything changes.
-
-    Parameters
-    ----------
-    format : int
-        1: row numbers are uint32, not int64; 2: values are float16, not float32; 4: the
-        weights of the reply become float16; added up.
-    change : int
-        `CHANGE_NOTHING`: values are not looked at; `CHANGE_STEP`: one optimiser step with them,
-        counted in `step`; `CHANGE_ADD`: they are added to the weights, brought up to date first.
-    reply : writeable bytes
-        The weights read go to byte `reply_at` and after, float32 or float16.
-    """
-    _native.table_serve(
-        table,
-        step,
-        dim,
-        rule,
-        n_regularized_rows,
-        frame,
-        at,
-        n_pushed,
-        n_pulled,
-        format,
-        change,
-        reply,
-        reply_at,
-    )
-
-
 def table_add(table: Float32, rows: Int64, deltas: Float32) -> None:
     """Add ``deltas`` float32[len(rows), dim] to the weights of some rows, in place; repeats add up."""
     _native.table_add(table, rows, deltas)
@@ -441,17 +351,32 @@ def localize(indices: Int32) -> tuple[Int64, Int32]:
     return _native.localize(indices)
 
 
+def csr_minibatch(
+    indptr: Int64, indices: Int32, values: Float32 | None, rows: Int32, n_features: int
+) -> tuple[Int64, Int64, Int32, Float32 | None]:
+    """Take rows of a block as a minibatch whose features are numbered as by `localize`.
+
+    Returns
+    -------
+    needed : int64[u + 1]
+        The features, then `n_features`, the intercept: ready to be the ``rows`` of a pull or an update.
+    indptr, local, values
+        The rows taken; ``needed[local]`` are their indices.
+    """
+    return _native.csr_minibatch(indptr, indices, values, rows, n_features)
+
+
 def csr_logistic_gradient(
     indptr: Int64,
     local: Int32,
     values: Float32 | None,
     labels: Float32,
     weights: Float32 | None,
-    order: Int32 | None,
+    rows: Int32 | None,
     pulled: Float32,
-    intercept: float,
+    fit_intercept: bool,
     batch_size: int,
-) -> tuple[Float32, float, float, float]:
+) -> tuple[Float32, float, float]:
     """Gradient of a minibatch in the weights that were pulled for it.
 
     gradient = Σ sᵢ·(σ(zᵢ) − yᵢ)·xᵢ / n, with sᵢ the row's weight (or 1) and n the nominal batch size: a
@@ -460,23 +385,25 @@ def csr_logistic_gradient(
     Parameters
     ----------
     indptr, local, values
-        Rows whose indices point into `pulled`; `local` comes from `localize`.
+        Rows whose indices point into `pulled`, as from `csr_minibatch`.
     labels, weights
-        As in `logistic_loss`, one per row.
-    order : int32[n] or None
-        Which rows, in which order; None: all.
-    pulled : float32[u]
-    intercept : float
+        As in `logistic_loss`, of a whole block.
+    rows : int32[n] or None
+        Where each row's label and weight are in these; None: in the same order.
+    pulled : float32[u + 1, 1]
+        Weights of the features, then the intercept.
+    fit_intercept : bool
+        Otherwise the intercept is not looked at, and its gradient is 0.
     batch_size : int
 
     Returns
     -------
-    gradient : float32[u]
-    intercept_gradient, loss_sum, weight_sum : float
+    gradient : float32[u + 1, 1]
+    loss_sum, weight_sum : float
         The loss is that before any update, summed in double.
     """
     return _native.csr_logistic_gradient(
-        indptr, local, values, labels, weights, order, pulled, intercept, batch_size
+        indptr, local, values, labels, weights, rows, pulled, fit_intercept, batch_size
     )
 
 

@@ -66,9 +66,165 @@ class Rule:
         clip_norm: float = 0.0,
     ) -> None: ...
 
-def csr_take(
-    indptr: _I64, indices: _I32, values: _F32 | None, rows: _I64
-) -> tuple[_I64, _I32, _F32 | None]: ...
+class Fence:
+    """Who may update a table: words int64[n_slots + 1] of each slot and, last, of the driver (slot -1).
+
+    `attempts` are the newest, `sequences` the last applied, `progress` minibatches done; other processes
+    may share them.
+    """
+
+    def __init__(self, attempts: _I64, sequences: _I64, progress: _I64) -> None: ...
+    def admit(self, slot: int, attempt: int) -> int:
+        """0, and older attempts are fenced off; or `Refusal.NO_SUCH_SLOT` or `STALE_ATTEMPT`."""
+
+    def newest(self, slot: int) -> int:
+        """The newest attempt."""
+
+    def last(self, slot: int) -> int:
+        """The last sequence number applied."""
+
+    def set_last(self, slot: int, sequence: int) -> None:
+        """Such an update is about to be applied."""
+
+    def is_repeat(self, slot: int, sequence: int) -> bool:
+        """Whether such an update, or a later one, has been applied."""
+
+    def count(self, slot: int, minibatches: int) -> None:
+        """Raise the slot's progress."""
+
+class ServedTable:
+    """A table whose frames a `FrameServer` serves; it holds on to the memory.
+
+    Arguments as of `table_pull`; ``stop`` int64[1] is said in each reply.
+    """
+
+    def __init__(
+        self,
+        table: _F32,
+        step: _I64,
+        dim: int,
+        rule: Rule,
+        n_regularized_rows: int,
+        fence: Fence,
+        stop: _I64,
+    ) -> None: ...
+
+class Refusal:
+    """Why a frame was not served."""
+
+    NOT_OF_ROWS: int
+    OF_A_RANGE: int
+    UNKNOWN_TABLE: int
+    TOO_LARGE: int
+    BAD_STAMP: int
+    BAD_WIDTH: int
+    BAD_ARRAYS: int
+    NOT_ADDABLE: int
+    NO_SUCH_SLOT: int
+    STALE_ATTEMPT: int
+
+class FrameServer:
+    """Serves the store's frames about rows (:mod:`squall.store.wire`), all checks included.
+
+    Parameters
+    ----------
+    latencies : list of Histogram
+        Where the time of each kind of request is noted, from kind 1 on.
+    """
+
+    reply: bytearray
+    """Where the last reply is; it is overwritten by the next one."""
+
+    problem: str
+    """What was wrong with the arrays of a frame that was refused by `Refusal.BAD_ARRAYS`."""
+
+    def __init__(self, latencies: list[Histogram]) -> None: ...
+    def add(self, name: bytes, table: ServedTable) -> None:
+        """Serve frames of this table from now on."""
+
+    def forget(self, name: bytes) -> None:
+        """Do so no more, and let go of its memory."""
+
+    def release_reply(self) -> None:
+        """The last reply is still being sent: the next one goes elsewhere."""
+
+    def serve(self, view: _Bytes, size: int) -> int:
+        """Do what a frame, the first ``size`` bytes, asks for; the size of its reply.
+
+        A `Refusal`, all of which are negative, if it was not one whole frame that can be served; then nothing
+        has changed.
+        """
+
+class Histogram:
+    """Durations in buckets: ``2**(first + i / per_doubling)`` ns and more is bucket ``i``."""
+
+    def __init__(self, first: int, per_doubling: int, n_buckets: int) -> None: ...
+    def note(self, seconds: float) -> None:
+        """Count one."""
+
+    def counts(self) -> dict[int, int]:
+        """How many in each bucket that has any."""
+
+class Status:
+    """What became of a frame, if it is not an errno."""
+
+    DONE: int
+    NOT_TRIED: int
+    CLOSED: int
+    SEND_TIMED_OUT: int
+    RECEIVE_TIMED_OUT: int
+    BAD_SIZE: int
+    TRAILING_BYTES: int
+
+class FrameClient:
+    """One request at a time about rows of a table, to all of its shards."""
+
+    def __init__(self, n_shards: int) -> None: ...
+    def pack(
+        self,
+        kind: int,
+        flags: int,
+        name: bytes,
+        slot: int,
+        attempt: int,
+        sequence: int,
+        minibatches: int,
+        pushed: _I64 | None,
+        values: _F32 | None,
+        pulled: _I64 | None,
+        table_rows: int,
+        stretch: int,
+    ) -> None:
+        """Make a frame for each shard.
+
+        With several, rows are checked against ``table_rows`` and go ``stretch`` to a shard, or in turn if
+        that is 0.  Raises ValueError, TypeError, IndexError or OverflowError for what cannot be sent.
+        """
+
+    def talk(self, fds: list[int]) -> int:
+        """Send all frames, then receive all replies, by blocking sockets; -1: leave this shard out.
+
+        Signal handlers run meanwhile, and may raise.  Returns as `said`.
+        """
+
+    def status(self, shard: int) -> int:
+        """A `Status`, or the errno of what broke it off."""
+
+    def request(self, shard: int) -> bytes:
+        """The frame."""
+
+    def reply(self, shard: int) -> bytes:
+        """The reply."""
+
+    def accept(self, shard: int, reply: _Bytes) -> bool:
+        """Take a reply that has been received otherwise; whether it holds the weights asked for."""
+
+    def said(self) -> int:
+        """Flags of all replies together, or -1 if not all are there and hold the weights asked for."""
+
+    def weights(self) -> _F32:
+        """The weights (n, dim) of the rows asked for, in their order."""
+
 def csr_gather(
     blocks: list[tuple[_I64, _I32, _F32 | None]], rows: _I64, indptr: _I64, indices: _I32, values: _F32 | None
 ) -> None: ...
@@ -103,43 +259,22 @@ def table_catch_up(
     dim: int,
 ) -> None: ...
 def step_advance(step: _I64) -> int: ...
-def rows_pack(
-    frame: bytearray | memoryview,
-    at: int,
-    pushed: _I64 | None,
-    pulled: _I64 | None,
-    values: _F32 | None,
-    half: bool,
-) -> tuple[int, bool]: ...
-def weights_unpack(frame: _Bytes, at: int, rows: int, dim: int, half: bool) -> _F32: ...
-def table_serve(
-    table: _F32,
-    step: _I64,
-    dim: int,
-    rule: Rule,
-    n_regularized_rows: int,
-    frame: _Bytes,
-    at: int,
-    n_pushed: int,
-    n_pulled: int,
-    format: int,
-    change: int,
-    reply: bytearray | memoryview,
-    reply_at: int,
-) -> None: ...
 def table_add(table: _F32, rows: _I64, deltas: _F32) -> None: ...
 def localize(indices: _I32) -> tuple[_I64, _I32]: ...
+def csr_minibatch(
+    indptr: _I64, indices: _I32, values: _F32 | None, rows: _I32, n_features: int
+) -> tuple[_I64, _I64, _I32, _F32 | None]: ...
 def csr_logistic_gradient(
     indptr: _I64,
     local: _I32,
     values: _F32 | None,
     labels: _F32,
     weights: _F32 | None,
-    order: _I32 | None,
+    rows: _I32 | None,
     pulled: _F32,
-    intercept: float,
+    fit_intercept: bool,
     batch_size: int,
-) -> tuple[_F32, float, float, float]: ...
+) -> tuple[_F32, float, float]: ...
 def logistic_minibatches(
     indptr: _I64,
     indices: _I32,

@@ -19,16 +19,6 @@ class Gather {
         ends_.push_back(n_rows_);
     }
 
-    // Entries of the rows.
-    size_t size(std::span<const int64_t> rows) const {
-        int64_t entries = 0;
-        for (size_t i = 0; i < rows.size(); ++i) {
-            const Place place = find(rows[i], i);
-            entries += place.block->row(place.row).size;
-        }
-        return static_cast<size_t>(entries);
-    }
-
     void into(std::span<const int64_t> rows, std::span<int64_t> indptr, std::span<int32_t> indices,
               float* values) const {
         // Rows come from all over memory: where a row lies is looked up this far ahead, and by half of that
@@ -90,29 +80,6 @@ class Gather {
     std::vector<int64_t> ends_;
     int64_t n_rows_ = 0;
 };
-
-nb::tuple csr_take(const Input& indptr, const Input& indices, const Input& values, const Input& rows) {
-    const Csr csr(indptr, indices, values);
-    Gather gather;
-    gather.add(csr);
-    const auto wanted = vector<int64_t>(rows, "rows");
-    Owned<int64_t> out_indptr(wanted.size() + 1);
-    std::unique_ptr<int32_t[]> out_indices;
-    std::unique_ptr<float[]> out_values;
-    size_t nnz = 0;
-    {
-        nb::gil_scoped_release release;
-        nnz = gather.size(wanted);
-        out_indices = std::make_unique_for_overwrite<int32_t[]>(nnz);
-        if (csr.values) out_values = std::make_unique_for_overwrite<float[]>(nnz);
-        gather.into(wanted, {out_indptr.data.get(), out_indptr.size}, {out_indices.get(), nnz},
-                    out_values.get());
-    }
-    nb::object taken_values = nb::none();
-    if (csr.values) taken_values = to_numpy(std::move(out_values), {nnz});
-    return nb::make_tuple(to_numpy(std::move(out_indptr)), to_numpy(std::move(out_indices), {nnz}),
-                          taken_values);
-}
 
 void csr_gather(const nb::list& blocks, const Input& rows, const Buffer& indptr, const Buffer& indices,
                 const Buffer& values) {
@@ -216,8 +183,6 @@ nb::object csr_margins(const Input& indptr, const Input& indices, const Input& v
 }  // namespace
 
 void bind_sparse(nb::module_& m) {
-    m.def("csr_take", &csr_take, nb::arg("indptr").noconvert(), nb::arg("indices").noconvert(),
-          nb::arg("values").noconvert().none(), nb::arg("rows").noconvert());
     m.def("csr_gather", &csr_gather, nb::arg("blocks"), nb::arg("rows").noconvert(),
           nb::arg("indptr").noconvert(), nb::arg("indices").noconvert(),
           nb::arg("values").noconvert().none());

@@ -119,49 +119,100 @@ nb::tuple localize(const Input& indices) {
     return nb::make_tuple(to_numpy(std::move(unique), {localizer.size()}), to_numpy(std::move(local)));
 }
 
+// Rows of a block, their features numbered, and which rows of a table they need: features, then the
+// intercept.
+nb::tuple csr_minibatch(const Input& indptr, const Input& indices, const Input& values, const Input& rows,
+                        int64_t n_features) {
+    const Csr csr(indptr, indices, values);
+    if (n_features < 0 || n_features > int64_t{1} << 31)
+        value_error("n_features: is ", n_features, ", a number in [0, 2^31] needed");
+    const auto wanted = vector<int32_t>(rows, "rows");
+    Owned<int64_t> ends(wanted.size() + 1);
+    std::unique_ptr<int32_t[]> local;
+    std::unique_ptr<float[]> taken;
+    std::unique_ptr<int64_t[]> needed;
+    size_t nnz = 0, n_needed = 0;
+    {
+        nb::gil_scoped_release release;
+        const RowOrder order(rows, csr.rows());
+        ends[0] = 0;
+        for (int64_t i = 0; i < order.size; ++i) {
+            const auto [begin, size] = csr.row(order[i]);
+            __builtin_prefetch(csr.indices.data() + begin);  // rows come from all over memory
+            __builtin_prefetch(csr.indices.data() + begin + std::min<int64_t>(size, 16));
+            ends[static_cast<size_t>(i) + 1] = ends[static_cast<size_t>(i)] + size;
+        }
+        nnz = static_cast<size_t>(ends[wanted.size()]);
+        local = std::make_unique_for_overwrite<int32_t[]>(nnz);
+        if (csr.values) taken = std::make_unique_for_overwrite<float[]>(nnz);
+        Localizer& localizer = thread_localizer();
+        for (int64_t i = 0; i < order.size; ++i) {
+            const auto [begin, size] = csr.row(order[i]);
+            const int64_t to = ends[static_cast<size_t>(i)];
+            const int32_t* const features = csr.indices.data() + begin;
+            const int64_t done =
+                localizer.insert(features, size, n_features, local.get() + to, [](int32_t) {});
+            if (done != size) bad_index(order[i], done, features[done], n_features);
+            if (csr.values) std::copy_n(csr.values + begin, size, taken.get() + to);
+        }
+        n_needed = localizer.size() + 1;
+        needed = std::make_unique_for_overwrite<int64_t[]>(n_needed);
+        std::copy_n(localizer.keys(), localizer.size(), needed.get());
+        needed[n_needed - 1] = n_features;
+    }
+    nb::object taken_values = nb::none();
+    if (csr.values) taken_values = to_numpy(std::move(taken), {nnz});
+    return nb::make_tuple(to_numpy(std::move(needed), {n_needed}), to_numpy(std::move(ends)),
+                          to_numpy(std::move(local), {nnz}), taken_values);
+}
+
 template <class Loss>
 nb::tuple csr_gradient(const Input& indptr, const Input& local, const Input& values, const Input& labels,
-                       const Input& weights, const Input& order, const Input& pulled, double intercept,
+                       const Input& weights, const Input& rows, const Input& pulled, bool fit_intercept,
                        int64_t batch_size) {
     if (batch_size < 1) value_error("batch_size: is ", batch_size, ", a number >= 1 needed");
     const Csr csr(indptr, local, values, "local");
-    const Samples<Loss> samples(labels, weights, static_cast<size_t>(csr.rows()));
-    const RowOrder rows(order, csr.rows());
-    const auto coef = vector<float>(pulled, "pulled");
-    Owned<float> gradient(coef.size());
+    const Samples<Loss> samples(labels, weights, labels.size());
+    const RowOrder sample(rows, static_cast<int64_t>(samples.labels.size()));
+    if (sample.size != csr.rows()) value_error("rows: are ", sample.size, ", ", csr.rows(), " needed");
+    const auto coef = matrix<float>(pulled, "pulled");
+    if (coef.rows < 1 || coef.columns != 1)
+        value_error("pulled: has shape (", coef.rows, ", ", coef.columns, "), (features + 1, 1) needed");
+    const int64_t limit = coef.rows - 1;
+    Owned<float> gradient(static_cast<size_t>(coef.rows));
     Sums sums;
     {
         nb::gil_scoped_release release;
         std::fill_n(gradient.data.get(), gradient.size, 0.0f);
-        const auto limit = static_cast<int64_t>(coef.size());
+        const double intercept = fit_intercept ? static_cast<double>(coef.data[limit]) : 0.0;
         const auto add = [&](auto has_values) {
             Terms<Loss> terms;
-            const auto entries = [&](int64_t row, int64_t begin) {
+            const auto entries = [&](int64_t begin) {
                 return std::pair(csr.indices.data() + begin, has_values ? csr.values + begin : nullptr);
             };
-            for (int64_t i = 0; i < rows.size; ++i) {
-                const int64_t row = rows[i];
-                const auto [begin, size] = csr.row(row);
-                const auto [numbers, row_values] = entries(row, begin);
+            for (int64_t i = 0; i < csr.rows(); ++i) {
+                const auto [begin, size] = csr.row(i);
+                const auto [numbers, row_values] = entries(begin);
                 for (int64_t k = 0; k < size; ++k)
                     if (numbers[k] < 0 || numbers[k] >= limit) [[unlikely]]
-                        index_error("local: row ", row, ", position ", k, ": ", numbers[k], " is not in [0, ",
+                        index_error("local: row ", i, ", position ", k, ": ", numbers[k], " is not in [0, ",
                                     limit, ")");
-                terms.add(intercept + sparse_margin<has_values>(numbers, row_values, size, coef.data()),
-                          samples.at(row));
+                terms.add(intercept + sparse_margin<has_values>(numbers, row_values, size, coef.data),
+                          samples.at(sample[i]));
             }
             const float* const factors = terms.finish(sums);
-            for (int64_t i = 0; i < rows.size; ++i) {
-                const int64_t row = rows[i];
-                const auto [begin, size] = csr.row(row);
-                const auto [numbers, row_values] = entries(row, begin);
+            for (int64_t i = 0; i < csr.rows(); ++i) {
+                const auto [begin, size] = csr.row(i);
+                const auto [numbers, row_values] = entries(begin);
                 add_row<has_values>(numbers, row_values, size, factors[i], gradient.data.get());
             }
         };
         csr.values ? add(std::true_type{}) : add(std::false_type{});
         divide(gradient.data.get(), gradient.size, sums, batch_size);
+        gradient[gradient.size - 1] = fit_intercept ? static_cast<float>(sums.intercept_gradient) : 0.0f;
     }
-    return nb::make_tuple(to_numpy(std::move(gradient)), sums.intercept_gradient, sums.loss, sums.weight);
+    const size_t n = gradient.size;
+    return nb::make_tuple(to_numpy(std::move(gradient.data), {n, 1}), sums.loss, sums.weight);
 }
 
 // ------------------------------------------------------------------------------------------ fused loops
@@ -468,10 +519,12 @@ nb::tuple minibatches_dense(const Input& X, const Input& labels, const Input& we
 
 void bind_training(nb::module_& m) {
     m.def("localize", &localize, nb::arg("indices").noconvert());
+    m.def("csr_minibatch", &csr_minibatch, nb::arg("indptr").noconvert(), nb::arg("indices").noconvert(),
+          nb::arg("values").noconvert().none(), nb::arg("rows").noconvert(), nb::arg("n_features"));
     m.def("csr_logistic_gradient", &csr_gradient<Logistic>, nb::arg("indptr").noconvert(),
           nb::arg("local").noconvert(), nb::arg("values").noconvert().none(), nb::arg("labels").noconvert(),
-          nb::arg("weights").noconvert().none(), nb::arg("order").noconvert().none(),
-          nb::arg("pulled").noconvert(), nb::arg("intercept"), nb::arg("batch_size"));
+          nb::arg("weights").noconvert().none(), nb::arg("rows").noconvert().none(),
+          nb::arg("pulled").noconvert(), nb::arg("fit_intercept"), nb::arg("batch_size"));
     m.def("logistic_minibatches", &minibatches<Logistic>, nb::arg("indptr").noconvert(),
           nb::arg("indices").noconvert(), nb::arg("values").noconvert().none(), nb::arg("labels").noconvert(),
           nb::arg("weights").noconvert().none(), nb::arg("order").noconvert().none(), nb::arg("batch_size"),

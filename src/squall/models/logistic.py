@@ -83,38 +83,42 @@ class LogisticModel(msgspec.Struct, frozen=True, tag="logistic"):
         """Distinct features of these rows, then the intercept."""
         if isinstance(block, DenseBlock):
             return np.arange(self.n_features + 1, dtype=np.int64), None
-        indptr, indices, values = _kernels.csr_take(
-            block.indptr, block.indices, block.values, rows.astype(np.int64)
+        needed, *taken = _kernels.csr_minibatch(
+            block.indptr, block.indices, block.values, rows, self.n_features
         )
-        unique, local = _kernels.localize(indices)
-        needed = np.append(unique, np.int64(self.n_features))
-        return needed, (indptr, local, values)
+        return needed, taken
 
     def gradient(
         self, block: Block, rows: Int32, handle: Any, weights: Float32, batch_size: int
     ) -> tuple[Float32, float, float]:
         """Gradient of a minibatch for the rows that `needed_rows` named; see the protocol."""
+        if isinstance(block, CsrBlock):
+            indptr, local, values = handle
+            return _kernels.csr_logistic_gradient(
+                indptr,
+                local,
+                values,
+                block.labels,
+                block.weights,
+                rows,
+                weights,
+                self.fit_intercept,
+                batch_size,
+            )
         labels = block.labels[rows]
         sample_weights = None if block.weights is None else block.weights[rows]
         pulled, intercept = np.ascontiguousarray(weights[:-1, 0]), float(weights[-1, 0])
-        if isinstance(block, DenseBlock):
-            features = block.features[rows]
-            with np.errstate(over="ignore", invalid="ignore"):  # an infinite loss says it
-                margins = features @ pulled + np.float32(intercept)
-            loss, weight = _kernels.logistic_loss(margins, labels, sample_weights)
-            residual = _kernels.logistic_probabilities(margins) - labels
-            if sample_weights is not None:
-                residual *= sample_weights
-            residual /= np.float32(batch_size)
-            gradient = (residual @ features).astype(np.float32)
-            slope = float(residual.sum())
-        else:
-            indptr, local, values = handle
-            gradient, slope, loss, weight = _kernels.csr_logistic_gradient(
-                indptr, local, values, labels, sample_weights, None, pulled, intercept, batch_size
-            )
-        full = np.append(gradient, np.float32(slope if self.fit_intercept else 0.0))
-        return full.astype(np.float32)[:, None], loss, weight
+        features = block.features[rows]
+        with np.errstate(over="ignore", invalid="ignore"):  # an infinite loss says it
+            margins = features @ pulled + np.float32(intercept)
+        loss, weight = _kernels.logistic_loss(margins, labels, sample_weights)
+        residual = _kernels.logistic_probabilities(margins) - labels
+        if sample_weights is not None:
+            residual *= sample_weights
+        residual /= np.float32(batch_size)
+        slope = residual.sum() if self.fit_intercept else np.float32(0.0)
+        full = np.append((residual @ features).astype(np.float32), np.float32(slope))
+        return full[:, None], loss, weight
 
     def margins(self, block: Block, weights: Float32) -> Float32:
         """``w·x + b`` for each row; ``weights`` is the whole table's (n_features + 1, 1)."""

@@ -6,20 +6,21 @@ which they came.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import numpy as np
 
+from squall import _kernels
+from squall._kernels import Refusal
 from squall.errors import StoreError
 from squall.store import wire
 from squall.store.layout import Cells
+from squall.store.stat import RequestStat, new_histogram, request_stat
 from squall.store.table import ParameterTable
 
 PIECE_BYTES = 4 << 20
 """Bytes of one piece of a whole table: others are served between two."""
-
-_FIRST_REPLY = 64 << 10  # bytes
-_KEPT_REPLY = 1 << 20  # bytes at most that are held between frames
 
 
 class LiveTables:
@@ -30,20 +31,27 @@ class LiveTables:
     load : callable
         From a table's name to the table and its job's words; raises `StoreError` if there is
         none.
+
+    Attributes
+    ----------
+    frames : FrameServer
+        Serves what can be served at once; `answer` knows what to do about the rest.
     """
 
     def __init__(self, load: Callable[[str], tuple[ParameterTable, Cells]]) -> None:
         self._load = load
         self._tables: dict[bytes, tuple[ParameterTable, Cells]] = {}
-        self._reply = memoryview(bytearray(_FIRST_REPLY))
+        self._latencies = {kind: new_histogram() for kind in sorted(wire.ROWS)}
+        self.frames = _kernels.FrameServer(list(self._latencies.values()))
 
     def forget(self, name: str) -> None:
         """Let go of a table that is dropped."""
         self._tables.pop(name.encode(), None)
+        self.frames.forget(name.encode())
 
-    def release_reply(self) -> None:
-        """The last reply is still being sent: the next one goes elsewhere."""
-        self._reply = memoryview(bytearray(_FIRST_REPLY))
+    def stats(self) -> list[RequestStat]:
+        """How many requests were served, and how fast: without their way through the network."""
+        return [request_stat(name, self._latencies[kind]) for kind, name in wire.ROWS.items()]
 
     def answer(self, frame: memoryview) -> memoryview:
         """Do what a whole frame asks for; the reply's frame is valid until the next.
@@ -55,52 +63,44 @@ class LiveTables:
         StoreError
             If the request is refused; nothing has changed.
         """
+        code = self.frames.serve(frame, len(frame))
+        if code == Refusal.UNKNOWN_TABLE:
+            self._open(wire.unpack_rows(frame)[1])
+            code = self.frames.serve(frame, len(frame))
+        if code > 0:
+            return memoryview(self.frames.reply)[:code]
         request, name = wire.unpack_rows(frame)
-        table, cells = self._tables.get(name) or self._find(name)
-        spec, flags = table.spec, request.flags
-        said = wire.STOP if cells.stop[0] else 0
-        if request.kind == wire.PULL_RANGE:
-            return self._answer_range(table, request.sequence, said)
-        width = 4
-        if flags & wire.HALF_REPLY:
-            width, said = 2, said | wire.HALF_WEIGHTS
-        n_bytes = width * request.n_pulled * spec.dim
-        if n_bytes > wire.MAX_PAYLOAD:
-            raise _too_large(table, request.n_pulled, width)
-        reply = self._room(n_bytes)
-        if table.serve(request, frame, reply):
-            said |= wire.CHANGED
-        return reply[: wire.pack_weights(reply, said, spec.dim, spec.rows, n_bytes)]
+        if code == Refusal.NOT_OF_ROWS:
+            raise wire.MalformedFrameError(f"a frame of {len(frame)} bytes claims {request.size}")
+        table, cells = self._tables[name]
+        if code == Refusal.OF_A_RANGE:
+            return self._answer_range(table, request.sequence, wire.STOP if cells.stop[0] else 0)
+        if code == Refusal.TOO_LARGE:
+            raise _too_large(table, request.n_pulled, 2 if request.flags & wire.HALF_REPLY else 4)
+        raise table.refusal(code, request, self.frames.problem)
 
     def _answer_range(self, table: ParameterTable, first: int, said: int) -> memoryview:
-        spec = table.spec
+        start, spec = time.perf_counter(), table.spec
         if not 0 <= first <= spec.rows:
             raise StoreError(f"there is no row {first}", where=f"table {spec.name!r}")
         count = min(spec.rows - first, max(1, PIECE_BYTES // (4 * spec.dim)))
         if 4 * spec.dim > wire.MAX_PAYLOAD:
             raise _too_large(table, count, 4)
         weights = table.read(first, count)
-        reply = self._room(weights.nbytes)
+        reply = memoryview(bytearray(wire.REPLY_BYTES + weights.nbytes))
         target = np.frombuffer(reply, np.float32, weights.size, wire.REPLY_BYTES)
         np.copyto(target, weights.reshape(-1))
-        return reply[: wire.pack_weights(reply, said, spec.dim, spec.rows, weights.nbytes)]
+        wire.pack_weights(reply, said, spec.dim, spec.rows, weights.nbytes)
+        self._latencies[wire.PULL_RANGE].note(time.perf_counter() - start)
+        return reply
 
-    def _find(self, name: bytes) -> tuple[ParameterTable, Cells]:
+    def _open(self, name: bytes) -> None:
         try:
-            known = self._load(name.decode())
+            table, cells = self._load(name.decode())
         except UnicodeDecodeError as error:
             raise StoreError(f"{name[:80]!r} cannot name a table") from error
-        self._tables[name] = known
-        return known
-
-    def _room(self, n_bytes: int) -> memoryview:
-        size = wire.REPLY_BYTES + n_bytes
-        if size <= len(self._reply):
-            return self._reply
-        room = memoryview(bytearray(size))
-        if size <= _KEPT_REPLY:
-            self._reply = room
-        return room
+        self._tables[name] = table, cells
+        self.frames.add(name, table.served(cells.stop))
 
 
 def _too_large(table: ParameterTable, n_rows: int, width: int) -> StoreError:

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from squall._kernels import FrameServer
 from squall.errors import StoreError
 from squall.records import Float32, InitialValues, TableSpec
 from squall.store import wire
@@ -26,7 +27,7 @@ from squall.store.meetings import Meetings
 from squall.store.memory import Segment, check_room, no_room
 from squall.store.placement import Placement
 from squall.store.snapshots import Archive, KeptJob, KeptTable, Snapshots
-from squall.store.stat import JobStat, TableStat
+from squall.store.stat import JobStat, RequestStat, TableStat
 from squall.store.table import ParameterTable, check_spec, table_stride
 
 MAX_WAIT_S = 10.0
@@ -149,9 +150,14 @@ class StoreService:
         except StoreError as error:
             return wire.pack(wire.failure(error))
 
-    def release_reply(self) -> None:
-        """The reply that `answer_rows` gave last is still being sent."""
-        self._live.release_reply()
+    @property
+    def frames(self) -> FrameServer:
+        """What serves most frames about rows; `answer_rows` serves all."""
+        return self._live.frames
+
+    def rows_stats(self) -> list[RequestStat]:
+        """Requests about rows."""
+        return self._live.stats()
 
     def answer_at_once(self, request: wire.Request) -> Answer | None:
         """Do what a request asks for, or None if that takes time: then ask `answer_later`.

@@ -17,7 +17,7 @@ from squall.store import wire
 from squall.store.auth import Door, WrongTokenError, new_token
 from squall.store.memory import Segment
 from squall.store.service import Answer, StoreService
-from squall.store.stat import Counter, ShardStat, resident_bytes
+from squall.store.stat import ShardStat, new_histogram, request_stat, resident_bytes
 
 MAX_CONNECTIONS = 4096
 """Clients at a time; more are closed at once."""
@@ -52,8 +52,7 @@ class Server:
         self._n_logged = 0
         self._listening = asyncio.Lock()
         self._started = time.monotonic()
-        self._rows = {kind: Counter() for kind in wire.ROWS}
-        self._other = Counter()
+        self._other = new_histogram()
         self._tcp: tuple[wire.Listening, asyncio.Server] | None = None
         self.used()
 
@@ -105,12 +104,6 @@ class Server:
         self._strangers.pop(connection, None)
         self._clients.discard(connection)
 
-    def note_rows(self, kind: int, seconds: float) -> None:
-        """A request about rows has been answered."""
-        counter = self._rows.get(kind)
-        if counter is not None:
-            counter.note(seconds)
-
     def note_other(self, seconds: float) -> None:
         """Any other request has been answered."""
         self._other.note(seconds)
@@ -118,7 +111,6 @@ class Server:
     def stat(self) -> ShardStat:
         """How the server is at this moment."""
         service = self.service
-        requests = [self._rows[kind].stat(name) for kind, name in wire.ROWS.items()]
         return ShardStat(
             shard=self.info.shard,
             pid=os.getpid(),
@@ -130,7 +122,7 @@ class Server:
             limit=service.limit,
             tables=service.table_stats(),
             jobs=service.job_stats(),
-            requests=[*requests, self._other.stat("other")],
+            requests=[*service.rows_stats(), request_stat("other", self._other)],
             snapshot=service.snapshots.latest if service.snapshots else None,
             snapshot_error=service.snapshots.error if service.snapshots else None,
         )
@@ -168,6 +160,8 @@ class ClientConnection(asyncio.BufferedProtocol):
     ) -> None:
         self._server = server
         self._door = Door(token, server.info, certificate or b"")
+        self._open = False  # as the door, but faster to ask
+        self._frames = server.service.frames
         self._private = private
         self._tls = certificate is not None
         self._view = memoryview(bytearray(_FIRST_BUFFER))
@@ -200,21 +194,16 @@ class ClientConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """See :class:`asyncio.BufferedProtocol`."""
         self._end += nbytes
-        # What comes most by far: one request about rows, alone and whole.
-        view, end = self._view, self._end
+        # What comes most by far is one request about rows, alone and whole: without a detour.
         if (
             self._start == 0
-            and end > wire.HEADER_BYTES
-            and view[wire.HEADER_BYTES] < wire.MESSAGEPACK
-            and not self._busy()
-            and self._door.open
-            and wire.HEADER_BYTES + int.from_bytes(view[: wire.HEADER_BYTES]) == end <= _KEPT_BUFFER
+            and self._open
+            and self._end <= _KEPT_BUFFER
+            and not (self._task is not None or self._unsent or self._transport.is_closing())
+            and (size := self._frames.serve(self._view, self._end)) > 0
         ):
             self._end = 0
-            try:
-                self._serve_rows(view[:end])
-            except (wire.MalformedFrameError, OSError) as error:
-                self.refuse(error)
+            self._send_weights(memoryview(self._frames.reply)[:size])
         else:
             self._work()
 
@@ -259,8 +248,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Answer what has arrived whole, as far as that can be done at once."""
         try:
             while not self._busy() and (frame := self._next_frame()) is not None:
-                if wire.is_of_rows(frame) and self._door.open:
-                    self._serve_rows(frame)
+                if self._open and wire.is_of_rows(frame):
+                    self._send_weights(self._server.service.answer_rows(frame))
                 else:
                     self._serve(wire.unpack_request(frame[wire.HEADER_BYTES :]))
         except (wire.MalformedFrameError, OSError) as error:
@@ -307,15 +296,13 @@ class ClientConnection(asyncio.BufferedProtocol):
         view[:size] = held
         self._view, self._start, self._end = view, 0, size
 
-    def _serve_rows(self, frame: memoryview) -> None:
-        server, start = self._server, time.perf_counter()
-        server.used()
+    def _send_weights(self, reply: memoryview | bytearray) -> None:
+        self._server.used()
         if self._timer is not None:
             self._set_timer(None)  # the frame is complete
-        self._transport.write(server.service.answer_rows(frame))
+        self._transport.write(reply)
         if self._unsent or self._tls:  # TLS may hold on to it without a word
-            server.service.release_reply()
-        server.note_rows(frame[wire.HEADER_BYTES], time.perf_counter() - start)
+            self._frames.release_reply()
 
     def _serve(self, request: wire.Request) -> None:
         self._server.used()
@@ -338,6 +325,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         reply = self._door.answer(request)
         if self._door.open:
             self._server.greeted(self)
+            self._open = True
         self._reply(Answer(reply))
         if isinstance(request, wire.Hello) and request.version != wire.VERSION:
             raise wire.MalformedFrameError(f"the client speaks version {request.version}, not {wire.VERSION}")

@@ -29,9 +29,10 @@ from squall.records import (
     Update,
 )
 from squall.store import wire
+from squall.store.calls import RowsCaller
 from squall.store.connection import Connection
 from squall.store.meetings import ENCODINGS, meet
-from squall.store.placement import Placement, split
+from squall.store.placement import Placement, split, stretch
 from squall.store.remote_blobs import RemoteBlobs
 from squall.store.tcp import StopFlags, TcpConnection, TcpControl
 
@@ -93,7 +94,7 @@ class ShardedTables:
     def __init__(self, shards: list[TcpConnection], flags: StopFlags) -> None:
         self._shards = shards
         self._flags = flags
-        self._frames = [wire.RowsFrame() for _ in shards]
+        self._rows = RowsCaller(shards)
         self._specs: dict[str, TableSpec] = {}
 
     def create(self, spec: TableSpec) -> None:
@@ -125,7 +126,7 @@ class ShardedTables:
         """See :meth:`squall.protocols.Tables.pull`; a large table comes in pieces."""
         if rows is None:
             return self._pull_all(name)
-        return self._call(name, wire.PULL, wire.HALF_REPLY * half, Stamp(0, 0, 0), None, rows)[0]
+        return self._weights(name, wire.PULL, wire.HALF_REPLY * half, Stamp(0, 0, 0), None, rows)
 
     def push(self, name: str, rows: Int64, gradient: Float32, stamp: Stamp, *, half: bool = False) -> bool:
         """See :meth:`squall.protocols.Tables.push`."""
@@ -142,7 +143,7 @@ class ShardedTables:
     ) -> Float32:
         """See :meth:`squall.protocols.Tables.exchange`."""
         flags = (wire.HALF_REPLY | wire.HALF_VALUES) * half | (wire.NO_PUSH if push is None else 0)
-        return self._call(name, wire.EXCHANGE, flags, stamp, push, pull)[0]
+        return self._weights(name, wire.EXCHANGE, flags, stamp, push, pull)
 
     def add(self, name: str, rows: Int64, deltas: Float32, stamp: Stamp, *, half: bool = False) -> bool:
         """See :meth:`squall.protocols.Tables.add`."""
@@ -182,6 +183,19 @@ class ShardedTables:
         self._flags.note(name, stop)
         return Meeting(weights if ready else None, held)
 
+    def _weights(
+        self,
+        name: str,
+        kind: int,
+        flags: int,
+        stamp: Stamp,
+        push: tuple[Int64, Float32] | None,
+        pull: Int64,
+    ) -> Float32:
+        weights, _ = self._call(name, kind, flags, stamp, push, pull)
+        assert weights is not None
+        return weights
+
     def _call(
         self,
         name: str,
@@ -190,73 +204,34 @@ class ShardedTables:
         stamp: Stamp,
         push: tuple[Int64, Float32] | None,
         pull: Int64 | None,
-    ) -> tuple[Float32, bool]:
+    ) -> tuple[Float32 | None, bool]:
         """Send to all shards, then read from all: weights, and whether any has changed."""
         spec = self._specs.get(name) or self.describe(name)
-        n_shards = len(self._shards)
-        pushes: list[tuple[Int64 | None, Float32 | None]] = [(None, None)] * n_shards
         if push is not None:
             rows, values = push
-            _check(spec, rows)
-            wire.check_values(values, len(rows))
-            if values.shape[1] != spec.dim:
+            if values.ndim != 2 or values.shape[1] != spec.dim:
                 raise StoreError(
                     f"values of shape {values.shape} were given",
                     where=f"table {name!r}",
                     fix=f"give (n, {spec.dim})",
                 )
             if kind != wire.ADD:
-                values = _clipped(spec, values)
-            pushes = [(local, values[at]) for at, local in split(spec, rows, n_shards)]
-        pulls: list[tuple[Int64 | None, Int64 | None]] = [(None, None)] * n_shards
-        if pull is not None:
-            _check(spec, pull)
-            pulls = list(split(spec, pull, n_shards))
-        frames = [
-            frame.pack(kind, flags, name, stamp, pushed, pulled, part)
-            for frame, (pushed, part), (_, pulled) in zip(self._frames, pushes, pulls, strict=True)
-        ]
-        weights = np.empty((0 if pull is None else len(pull), spec.dim), dtype=np.float32)
-        changed = stop = False
-        for (header, reply), (at, _) in zip(self._transact(name, frames), pulls, strict=True):
-            if at is not None:
-                weights[at] = wire.weights_of(header, reply, len(at))
-            changed |= bool(header.flags & wire.CHANGED)
-            stop |= bool(header.flags & wire.STOP)
-        self._flags.note(name, stop)
-        return weights, changed
-
-    def _transact(self, name: str, frames: list[memoryview]) -> list[tuple[wire.Weights, memoryview]]:
-        started: list[TcpConnection] = []
+                push = rows, _clipped(spec, values)
+        part = 0 if spec.sharding == "hash" else stretch(spec.rows, len(self._shards))
         try:
-            for shard, frame in zip(self._shards, frames, strict=True):
-                shard.start(frame)
-                started.append(shard)
-        except BaseException:
-            for shard in started:
-                shard.abandon()
+            said, weights = self._rows.call(kind, flags, name, stamp, push, pull, spec.rows, part)
+        except StoreError:
+            self._specs.pop(name, None)  # another table may have its name by now
             raise
-        replies, failure = [], None
-        for shard, frame in zip(self._shards, frames, strict=True):
-            try:
-                replies.append(shard.finish(frame))
-            except StoreError as error:
-                failure = failure or error  # the others' replies must be read all the same
-            except BaseException:
-                for rest in self._shards[self._shards.index(shard) + 1 :]:
-                    rest.abandon()
-                raise
-        if failure is not None:
-            self._specs.pop(name, None)
-            raise failure
-        return replies
+        self._flags.note(name, bool(said & wire.STOP))
+        return weights, bool(said & wire.CHANGED)
 
     def _pull_all(self, name: str) -> Float32:
         spec = self._specs.get(name) or self.describe(name)
         whole = np.empty((spec.rows, spec.dim), dtype=np.float32)
-        for at, shard in enumerate(self._shards):
+        for at in range(len(self._shards)):
             place = Placement.of(spec, at, len(self._shards))
-            part = shard.pull_all(name, self._frames[at])
+            part = self._rows.pull_all(name, at)
             if part.shape != (max(1, place.rows), spec.dim):
                 raise StoreError("it changed its shape while it was pulled", where=f"table {name!r}")
             whole[place.index] = part[: place.rows]
@@ -383,7 +358,8 @@ def _of_all(parts: Sequence[_Part], call: Callable[[_Part, int], _Result]) -> li
 
 def _check(spec: TableSpec, rows: Int64) -> None:
     """Refuse rows that the table has not, before any shard has changed."""
-    wire.check_rows(rows)
+    if rows.dtype != np.int64 or rows.ndim != 1:
+        raise StoreError(f"rows: {rows.dtype} of shape {rows.shape}", fix="give an int64 vector")
     if len(rows) and not (rows.min() >= 0 and rows.max() < spec.rows):
         raise StoreError(
             f"rows from {rows.min()} to {rows.max()} were given",

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import msgspec
 
+from squall import _kernels
+
 _SUB = 8  # buckets to a doubling: a percentile is off by 9 % at most
 _FIRST_NS = 8  # bits of the shortest time told apart
 _N_BUCKETS = 40 * _SUB
@@ -71,29 +73,15 @@ class ShardStat(msgspec.Struct, frozen=True):
     snapshot_error: str | None
 
 
-class Counter:
-    """Requests of one kind, counted as they are served."""
-
-    __slots__ = ("_buckets", "count")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._buckets = [0] * _N_BUCKETS
-
-    def note(self, seconds: float) -> None:
-        """One more request, which took so long."""
-        self.count += 1
-        self._buckets[bucket_of(seconds)] += 1
-
-    def stat(self, kind: str) -> RequestStat:
-        """What was counted."""
-        return RequestStat(kind, self.count, {b: n for b, n in enumerate(self._buckets) if n})
+def new_histogram() -> _kernels.Histogram:
+    """Counts requests of one kind as they are served."""
+    return _kernels.Histogram(_FIRST_NS, _SUB, _N_BUCKETS)
 
 
-def bucket_of(seconds: float) -> int:
-    """Number of the bucket of a time; buckets grow by a factor of 2**(1/8)."""
-    place = (math.log2(1e9 * seconds) - _FIRST_NS) * _SUB if seconds > 0 else 0.0
-    return max(0, min(_N_BUCKETS - 1, int(place)))
+def request_stat(kind: str, histogram: _kernels.Histogram) -> RequestStat:
+    """What was counted."""
+    buckets = histogram.counts()
+    return RequestStat(kind, sum(buckets.values()), buckets)
 
 
 def resident_bytes() -> int:

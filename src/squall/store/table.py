@@ -8,18 +8,18 @@ from typing import NoReturn
 import numpy as np
 
 from squall import _kernels
+from squall._kernels import Refusal
 from squall.errors import StoreError
 from squall.optim import CODES, is_lazy, kernel_rule, optimizer_code
 from squall.records import Float32, Int64, SharedTable, Stamp, TableSpec
 from squall.store import wire
 from squall.store.control import stale_attempt
 from squall.store.initial import check_initial, initial_values
-from squall.store.layout import DRIVER_SLOT, Cells, TableMemory
+from squall.store.layout import Cells, TableMemory
 
 MAX_ROWS, MAX_DIM = 1 << 40, 1 << 24
 """Largest shape of a table, if there were memory for it."""
 
-_FORMATS = wire.NARROW_ROWS | wire.HALF_VALUES | wire.HALF_REPLY
 _MAX_NUMBER = 1 << 62  # of an attempt, a sequence or minibatches: far below what a word holds
 _READ_ROWS = 1 << 18
 _BAD_ARGUMENT = (TypeError, ValueError, IndexError)
@@ -77,9 +77,8 @@ class ParameterTable:
     def __init__(self, spec: TableSpec, memory: TableMemory, cells: Cells) -> None:
         self._spec = spec
         self._memory = memory
-        # As memory views: their words are read as Python's numbers, which is faster.
-        self._sequences = memory.sequences.data
-        self._attempts, self._progress = cells.attempts.data, cells.progress.data
+        self._fence = _kernels.Fence(cells.attempts, memory.sequences, cells.progress)
+        self._n_slots = cells.n_slots
         optimizer = spec.optimizer
         # The kernels' arguments, once: a pull of some rows takes microseconds.
         self._array, self._step, self._dim = memory.array, memory.step, spec.dim
@@ -169,9 +168,9 @@ class ParameterTable:
     def accepts(self, rows: Int64, gradient: Float32, stamp: Stamp) -> bool:
         """Whether `push` would apply this, which is only looked at; raises as it would."""
         self._check_width(gradient)
-        self._check_attempt(stamp)
-        if stamp.sequence <= self._sequences[stamp.slot]:
-            self._count(stamp)
+        self.check_attempt(stamp)
+        if self._fence.is_repeat(stamp.slot, stamp.sequence):
+            self._fence.count(stamp.slot, stamp.minibatches)
             return False
         if rows.dtype != np.int64 or rows.shape != gradient.shape[:1] or gradient.dtype != np.float32:
             self._refuse(ValueError(f"{rows.dtype} rows of shape {rows.shape} do not go with these values"))
@@ -182,10 +181,10 @@ class ParameterTable:
     def push_together(self, rows: Int64, gradient: Float32, stamps: Sequence[Stamp]) -> None:
         """Apply, as one step, what several slots' updates come to; `accepts` has passed each."""
         for stamp in stamps:
-            self._sequences[stamp.slot] = stamp.sequence
+            self._fence.set_last(stamp.slot, stamp.sequence)
         self._update(rows, gradient)
         for stamp in stamps:
-            self._count(stamp)
+            self._fence.count(stamp.slot, stamp.minibatches)
 
     def push(self, rows: Int64, gradient: Float32, stamp: Stamp) -> bool:
         """Apply one minibatch's gradient by the optimiser, and count the step.
@@ -232,68 +231,31 @@ class ParameterTable:
     def exchange(self, push: tuple[Int64, Float32] | None, pull: Int64, stamp: Stamp) -> Float32:
         """`push` (unless it is None or a repeat), then `pull`; raises as these."""
         if push is None:
-            self._check_attempt(stamp)
+            self.check_attempt(stamp)
         else:
             self.push(*push, stamp)
         return self.pull(pull)
 
-    def serve(self, request: wire.Rows, frame: memoryview, reply: memoryview) -> bool:
-        """Do what a frame of the wire protocol asks for; raises as `push`, `add` and `pull`.
-
-        Parameters
-        ----------
-        request : wire.Rows
-            What the frame's header says.
-        frame : memoryview
-            All of it: one kernel call reads rows and values where they lie.
-        reply : memoryview
-            Where the weights asked for go, from :data:`~squall.store.wire.REPLY_BYTES` on.
-
-        Returns
-        -------
-        bool
-            Whether anything was pushed or added: False for a repeat.
-        """
-        if request.kind == wire.PULL:
-            self._serve(request, frame, reply, _kernels.CHANGE_NOTHING)
-            return False
-        stamp = _checked(request)
-        if request.n_pushed and request.dim != self._dim:
-            self._refuse(ValueError(f"values have {request.dim} columns"))
-        if request.flags & wire.NO_PUSH:
-            self._check_attempt(stamp)
-            self._serve(request, frame, reply, _kernels.CHANGE_NOTHING)
-            return False
-        if request.kind == wire.ADD:
-            self._check_addable()
-        change = _kernels.CHANGE_ADD if request.kind == wire.ADD else _kernels.CHANGE_STEP
-        if self._once(stamp, lambda: self._run(request, frame, reply, change)):
-            return True
-        self._serve(request, frame, reply, _kernels.CHANGE_NOTHING)
-        return False
-
-    def _serve(self, request: wire.Rows, frame: memoryview, reply: memoryview, change: int) -> None:
-        try:
-            self._run(request, frame, reply, change)
-        except _BAD_ARGUMENT as error:
-            self._refuse(error)
-
-    def _run(self, request: wire.Rows, frame: memoryview, reply: memoryview, change: int) -> None:
-        _kernels.table_serve(
-            self._array,
-            self._step,
-            self._dim,
-            self._rule,
-            self._n_regularized,
-            frame,
-            wire.REQUEST_BYTES + wire.padded(request.name_bytes),
-            request.n_pushed,
-            request.n_pulled,
-            request.flags & _FORMATS,
-            change,
-            reply,
-            wire.REPLY_BYTES,
+    def served(self, stop: Int64) -> _kernels.ServedTable:
+        """The table for a server of frames, whose replies say ``stop`` int64[1]."""
+        return _kernels.ServedTable(
+            self._array, self._step, self._dim, self._rule, self._n_regularized, self._fence, stop
         )
+
+    def refusal(self, code: int, request: wire.Rows, problem: str) -> StoreError:
+        """Why a frame was refused, by a :class:`squall._kernels.Refusal`."""
+        stamp = Stamp(request.slot, request.attempt, request.sequence, request.minibatches)
+        match code:
+            case Refusal.BAD_STAMP:
+                return StoreError(f"{stamp} cannot stamp an update", fix=f"use numbers below {_MAX_NUMBER}")
+            case Refusal.BAD_WIDTH:
+                return self._unfit(f"values have {request.dim} columns")
+            case Refusal.NOT_ADDABLE:
+                return self._not_addable()
+            case Refusal.NO_SUCH_SLOT | Refusal.STALE_ATTEMPT:
+                return self._not_admitted(code, stamp)
+            case _:
+                return self._unfit(problem)
 
     def _update(self, rows: Int64, gradient: Float32) -> None:
         _kernels.table_update(self._array, rows, gradient, self._rule, self.step, self._n_regularized)
@@ -301,55 +263,53 @@ class ParameterTable:
 
     def _once(self, stamp: Stamp, apply: Callable[[], None]) -> bool:
         """Apply an update unless its stamp says that it has been, or may not be."""
-        self._check_attempt(stamp)
-        sequences, slot = self._sequences, stamp.slot
-        last = sequences[slot]
-        if stamp.sequence <= last:
-            self._count(stamp)  # its first sender may have died before it could
+        self.check_attempt(stamp)
+        fence, slot = self._fence, stamp.slot
+        if fence.is_repeat(slot, stamp.sequence):
+            fence.count(slot, stamp.minibatches)  # its first sender may have died before it could
             return False
-        sequences[slot] = stamp.sequence
+        last = fence.last(slot)
+        fence.set_last(slot, stamp.sequence)
         try:
             apply()
         except _BAD_ARGUMENT as error:
             # The kernels check everything before they change anything.
-            sequences[slot] = last
+            fence.set_last(slot, last)
             self._refuse(error)
-        self._count(stamp)
+        fence.count(slot, stamp.minibatches)
         return True
-
-    def _count(self, stamp: Stamp) -> None:
-        if stamp.minibatches > self._progress[stamp.slot]:
-            self._progress[stamp.slot] = stamp.minibatches
 
     def is_newest(self, stamp: Stamp) -> bool:
         """Whether the stamp is of its slot's newest attempt."""
-        return bool(stamp.attempt >= self._attempts[stamp.slot])
+        return stamp.attempt >= self._fence.newest(stamp.slot)
 
     def check_attempt(self, stamp: Stamp) -> None:
         """Raise `StaleAttemptError` if the slot has a newer attempt, `StoreError` if there is no slot."""
-        self._check_attempt(stamp)
+        code = self._fence.admit(stamp.slot, stamp.attempt)
+        if code:
+            raise self._not_admitted(code, stamp)
 
-    def _check_attempt(self, stamp: Stamp) -> None:
-        slot, attempts = stamp.slot, self._attempts
-        if not DRIVER_SLOT <= slot < len(attempts) - 1:
-            raise StoreError(
-                f"there is no slot {slot}",
-                where=f"table {self._spec.name!r}",
-                fix=f"its job has slots 0 to {len(attempts) - 2}",
+    def _not_admitted(self, code: int, stamp: Stamp) -> StoreError:
+        where = f"table {self._spec.name!r}"
+        if code == Refusal.NO_SUCH_SLOT:
+            return StoreError(
+                f"there is no slot {stamp.slot}",
+                where=where,
+                fix=f"its job has slots 0 to {self._n_slots - 1}",
             )
-        newest = attempts[slot]
-        if stamp.attempt < newest:
-            raise stale_attempt(f"table {self._spec.name!r}, slot {slot}", stamp.attempt, newest)
-        if stamp.attempt > newest:
-            attempts[slot] = stamp.attempt
+        newest = self._fence.newest(stamp.slot)
+        return stale_attempt(f"{where}, slot {stamp.slot}", stamp.attempt, newest)
 
     def _check_addable(self) -> None:
         if self._spec.optimizer.name == "ftrl":
-            raise StoreError(
-                "nothing can be added to the weights that FTRL derives from its state",
-                where=f"table {self._spec.name!r}",
-                fix="push gradients, or use another optimiser",
-            )
+            raise self._not_addable()
+
+    def _not_addable(self) -> StoreError:
+        return StoreError(
+            "nothing can be added to the weights that FTRL derives from its state",
+            where=f"table {self._spec.name!r}",
+            fix="push gradients, or use another optimiser",
+        )
 
     def _check_width(self, values: Float32) -> None:
         # The kernels take any width that fits into a row.
@@ -361,15 +321,11 @@ class ParameterTable:
             )
 
     def _refuse(self, error: Exception) -> NoReturn:
-        raise StoreError(
-            str(error),
+        raise self._unfit(str(error)) from error
+
+    def _unfit(self, what: str) -> StoreError:
+        return StoreError(
+            what,
             where=f"table {self._spec.name!r}",
             fix=f"give int64 rows from 0 to {self._spec.rows - 1} and float32 values (n, {self._dim})",
-        ) from error
-
-
-def _checked(request: wire.Rows) -> Stamp:
-    stamp = Stamp(request.slot, request.attempt, request.sequence, request.minibatches)
-    if max(abs(stamp.attempt), abs(stamp.sequence), abs(stamp.minibatches)) >= _MAX_NUMBER:
-        raise StoreError(f"{stamp} cannot stamp an update", fix=f"use numbers below {_MAX_NUMBER}")
-    return stamp
+        )

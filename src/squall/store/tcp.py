@@ -14,7 +14,7 @@ import socket
 import ssl
 import struct
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -23,12 +23,14 @@ from squall.errors import LostUpdatesError, StoreError
 from squall.records import Float32, Int64, Meeting, Stamp, Sync, TableSpec, Update
 from squall.store import wire
 from squall.store.auth import check_server, prove
+from squall.store.calls import RowsCaller
 from squall.store.connection import Connection, Forgiveness, Patience
 from squall.store.control import no_such_job
 from squall.store.meetings import meet
 from squall.store.requests import RemoteControl, RemoteStore
 
 if TYPE_CHECKING:
+    from squall._kernels import FrameClient
     from squall.store.sharding import ShardedStore
 
 CONNECT_TIMEOUT_S = 10.0
@@ -200,19 +202,23 @@ class TcpConnection(Connection):
         time.sleep(pause * random.uniform(0.5, 1.0))
         return True
 
-    def _send(self, frame: bytearray | memoryview, timeout: float) -> None:
+    def _send(self, frame: bytes | bytearray, timeout: float) -> None:
         connected = self._connect()
-        if timeout != self._timeout:
-            value = struct.pack("ll", int(timeout), int(timeout % 1 * 1e6))
-            connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
-            connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
-            self._timeout = timeout
+        self._limit(connected, timeout)
         try:
             connected.sendall(frame)
         except (BlockingIOError, ssl.SSLWantWriteError) as error:
             raise TimeoutError("it takes no more requests") from error
         except ssl.SSLError as error:
             raise ConnectionResetError(f"TLS: {error}") from error
+
+    def _limit(self, connected: socket.socket, timeout: float) -> None:
+        """Seconds that sending and receiving may take."""
+        if timeout != self._timeout:
+            value = struct.pack("ll", int(timeout), int(timeout % 1 * 1e6))
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
+            self._timeout = timeout
 
     def _receive_some(self, view: memoryview) -> int:
         try:
@@ -245,73 +251,90 @@ class TcpConnection(Connection):
 
     # ------------------------------------------------------------------------- frames of rows
 
-    def start(self, frame: memoryview) -> None:
-        """Send a frame of rows; the next call must be `finish` or `abandon`."""
+    def hold(self) -> None:
+        """Reserve the connection for one call; it must be followed by `release`."""
         self._check_usable()
         if not self._busy.acquire(blocking=False):
             raise self._contended()
+
+    def release(self) -> None:
+        """The call is over, or the connection was dropped."""
+        self._busy.release()
+
+    def drop(self) -> None:
+        """Want no reply to what has been sent."""
+        self._drop()
+
+    def begin(self, client: FrameClient, shard: int) -> int:
+        """The connected socket by which ``client`` sends its frame; -1 where `fetch` gets the reply."""
+        if self.tls:
+            self.start(client.request(shard))
+            return -1
         try:
-            self._send(frame, self._patience())
+            connected = self._connect()
+            self._limit(connected, self._patience())
         except ConnectionError:
-            self._drop()  # `finish` sends it again
-        except BaseException as error:  # noqa: BLE001 (raised again)
-            self.abandon()
-            self._raise(error)
-
-    def finish(self, frame: memoryview) -> tuple[wire.Weights, memoryview]:
-        """The reply to the frame that `start` sent, which is sent again if the connection was lost.
-
-        Returns
-        -------
-        header : wire.Weights
-        reply : memoryview
-            All of it, valid until the next reply.
-
-        Raises
-        ------
-        StoreError, StaleAttemptError
-            What the server answered, or that it cannot be reached.
-        """
-        try:
-            reply = self._await(frame)
-            if wire.is_of_rows(reply):
-                return wire.unpack_weights(reply), reply
-            failed = wire.unpack_reply(reply[wire.HEADER_BYTES :])
+            self._drop()
         except BaseException as error:  # noqa: BLE001 (raised again)
             self._drop()
             self._raise(error)
-        finally:
-            self._busy.release()
+        else:
+            return connected.fileno()
+        return -1
+
+    def start(self, frame: bytes) -> None:
+        """Send a frame of rows; the next call must be `fetch` or `drop`."""
+        try:
+            self._send(frame, self._patience())
+        except ConnectionError:
+            self._drop()  # `fetch` sends it again
+        except BaseException as error:  # noqa: BLE001 (raised again)
+            self._drop()
+            self._raise(error)
+
+    def fetch(self, frame: bytes, failure: Exception | None = None) -> memoryview:
+        """The reply to a frame that was sent, which is sent again whenever the connection was lost.
+
+        Parameters
+        ----------
+        frame : bytes
+            In case it is to be sent again.
+        failure : OSError or MalformedFrameError, optional
+            What the first attempt to receive the reply has come to.
+
+        Raises
+        ------
+        StoreError
+            That the server cannot be reached.
+        """
+        try:
+            return self._await(frame, failure)
+        except BaseException as error:  # noqa: BLE001 (raised again)
+            self._drop()
+            self._raise(error)
+
+    def refuse(self, reply: bytes | memoryview) -> NoReturn:
+        """Raise what a reply means that is not the weights asked for."""
+        try:
+            if wire.is_of_rows(reply):
+                wire.unpack_weights(reply)
+                raise wire.MalformedFrameError(f"{len(reply)} bytes are not the weights asked for")
+            failed = wire.unpack_reply(reply[wire.HEADER_BYTES :])
+        except wire.MalformedFrameError as error:
+            self._drop()
+            self._raise(error)
         if isinstance(failed, wire.Failed):
             raise wire.error_of(failed)
         self._drop()
         raise self._foreign(f"a {type(failed).__name__} came where weights were due")
 
-    def pull_all(self, name: str, frame: wire.RowsFrame) -> Float32:
-        """All rows of a table, piece by piece."""
-        done, whole = 0, None
-        while whole is None or done < len(whole):
-            request = frame.pack(wire.PULL_RANGE, 0, name, Stamp(0, 0, done))
-            self.start(request)
-            header, reply = self.finish(request)
-            if whole is None:
-                whole = np.empty((header.table_rows, header.dim), dtype=np.float32)
-            count = (len(reply) - wire.REPLY_BYTES) // (4 * max(1, header.dim))
-            if (header.table_rows, header.dim) != whole.shape or not 0 < count <= len(whole) - done:
-                raise StoreError("it changed its shape while it was pulled", where=f"table {name!r}")
-            whole[done : done + count] = wire.weights_of(header, reply, count)
-            done += count
-        return whole
-
-    def abandon(self) -> None:
-        """Want no reply to what `start` sent."""
-        self._drop()
-        self._busy.release()
-
-    def _await(self, frame: memoryview) -> memoryview:
+    def _await(self, frame: bytes, failure: Exception | None) -> memoryview:
         failures = 0
         while True:
             try:
+                if failure is not None:
+                    failed, failure = failure, None
+                    raise failed
                 if self._socket is None:
                     self._send(frame, self._patience())
                 return self._receive_whole()
@@ -420,7 +443,7 @@ class TcpTables:
     def __init__(self, connection: TcpConnection, flags: StopFlags) -> None:
         self._connection = connection
         self._flags = flags
-        self._frame = wire.RowsFrame()
+        self._rows = RowsCaller([connection])
 
     def create(self, spec: TableSpec) -> None:
         """See :meth:`squall.protocols.Tables.create`; the name is ``"<job>/<name>"``."""
@@ -437,9 +460,8 @@ class TcpTables:
     def pull(self, name: str, rows: Int64 | None = None, *, half: bool = False) -> Float32:
         """See :meth:`squall.protocols.Tables.pull`; a large table comes in pieces."""
         if rows is None:
-            return self._connection.pull_all(name, self._frame)
-        frame = self._frame.pack(wire.PULL, wire.HALF_REPLY * half, name, _NOBODY, None, rows)
-        return self._weights(name, frame, len(rows))
+            return self._rows.pull_all(name)
+        return self._weights(wire.PULL, wire.HALF_REPLY * half, name, _NOBODY, None, rows)
 
     def push(self, name: str, rows: Int64, gradient: Float32, stamp: Stamp, *, half: bool = False) -> bool:
         """See :meth:`squall.protocols.Tables.push`."""
@@ -457,10 +479,8 @@ class TcpTables:
         """See :meth:`squall.protocols.Tables.exchange`."""
         flags = (wire.HALF_REPLY | wire.HALF_VALUES) * half
         if push is None:
-            frame = self._frame.pack(wire.EXCHANGE, flags | wire.NO_PUSH, name, stamp, None, pull)
-        else:
-            frame = self._frame.pack(wire.EXCHANGE, flags, name, stamp, push[0], pull, push[1])
-        return self._weights(name, frame, len(pull))
+            flags |= wire.NO_PUSH
+        return self._weights(wire.EXCHANGE, flags, name, stamp, push, pull)
 
     def meet(
         self, name: str, update: Update | None, pull: Int64, stamp: Stamp, sync: Sync, timeout: float
@@ -475,17 +495,23 @@ class TcpTables:
         return self._update(wire.ADD, name, rows, deltas, stamp, half)
 
     def _update(self, kind: int, name: str, rows: Int64, values: Float32, stamp: Stamp, half: bool) -> bool:
-        frame = self._frame.pack(kind, wire.HALF_VALUES * half, name, stamp, rows, None, values)
-        return bool(self._transact(name, frame)[0].flags & wire.CHANGED)
+        said, _ = self._rows.call(kind, wire.HALF_VALUES * half, name, stamp, (rows, values))
+        self._flags.note(name, bool(said & wire.STOP))
+        return bool(said & wire.CHANGED)
 
-    def _weights(self, name: str, frame: memoryview, n_rows: int) -> Float32:
-        return wire.weights_of(*self._transact(name, frame), n_rows)
-
-    def _transact(self, name: str, frame: memoryview) -> tuple[wire.Weights, memoryview]:
-        self._connection.start(frame)
-        header, reply = self._connection.finish(frame)
-        self._flags.note(name, bool(header.flags & wire.STOP))
-        return header, reply
+    def _weights(
+        self,
+        kind: int,
+        flags: int,
+        name: str,
+        stamp: Stamp,
+        push: tuple[Int64, Float32] | None,
+        pull: Int64,
+    ) -> Float32:
+        said, weights = self._rows.call(kind, flags, name, stamp, push, pull)
+        self._flags.note(name, bool(said & wire.STOP))
+        assert weights is not None
+        return weights
 
 
 _NOBODY = Stamp(0, 0, 0)

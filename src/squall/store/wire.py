@@ -9,8 +9,8 @@ memory (:class:`JobMemory`, :class:`SharedMemory`) is followed by one byte that 
 descriptor.
 
 What is asked of a table's rows, and the reply to it, are not MessagePack but a header of fixed
-size and little-endian arrays (:class:`Rows`, :class:`Weights`): one kernel call serves such a
-frame where it was received.  Their first byte is below 0x80, which no struct's is.
+size and little-endian arrays (:class:`Rows`, :class:`Weights`): C++ packs and serves such a
+frame (``_kernels/wire.hpp`` has the layout again).  Their first byte is below 0x80, which no struct's is.
 """
 
 from __future__ import annotations
@@ -19,11 +19,9 @@ import struct
 from typing import NamedTuple, TypeVar
 
 import msgspec
-import numpy as np
 
-from squall import _kernels
 from squall.errors import StaleAttemptError, StoreError, StoreFullError
-from squall.records import Float32, Int64, Registration, Report, Stamp, Sync, TableSpec
+from squall.records import Registration, Report, Stamp, Sync, TableSpec
 from squall.store.stat import ShardStat
 
 VERSION = 5
@@ -660,7 +658,7 @@ def padded(n_bytes: int) -> int:
     return -(-n_bytes // 4) * 4
 
 
-def is_of_rows(frame: memoryview) -> bool:
+def is_of_rows(frame: bytes | memoryview) -> bool:
     """Whether a whole frame is :class:`Rows` or :class:`Weights` rather than a struct."""
     return frame[HEADER_BYTES] < MESSAGEPACK
 
@@ -688,7 +686,7 @@ def pack_weights(frame: memoryview, flags: int, dim: int, table_rows: int, n_byt
     return size
 
 
-def unpack_weights(frame: bytearray | memoryview) -> Weights:
+def unpack_weights(frame: bytes | memoryview) -> Weights:
     """The header of a reply, from the beginning of its frame; raises `MalformedFrameError`."""
     if len(frame) < REPLY_BYTES:
         raise MalformedFrameError("a reply is too short to hold weights")
@@ -696,113 +694,6 @@ def unpack_weights(frame: bytearray | memoryview) -> Weights:
     if reply.kind != _WEIGHTS:
         raise MalformedFrameError(f"a reply of kind {reply.kind} came where weights were due")
     return reply
-
-
-def weights_of(header: Weights, reply: memoryview, n_rows: int) -> Float32:
-    """The weights (n_rows, dim) of a reply, in memory of their own."""
-    half = bool(header.flags & HALF_WEIGHTS)
-    try:
-        return _kernels.weights_unpack(reply, REPLY_BYTES, n_rows, header.dim, half)
-    except ValueError as error:
-        raise MalformedFrameError(str(error)) from error
-
-
-def check_rows(rows: Int64) -> None:
-    """Raise `StoreError` unless ``rows`` is an int64 vector."""
-    if rows.dtype != np.int64 or rows.ndim != 1:
-        raise StoreError(f"rows: {rows.dtype} of shape {rows.shape}", fix="give an int64 vector")
-
-
-def check_values(values: Float32, n_rows: int) -> None:
-    """Raise `StoreError` unless ``values`` is float32 (n_rows, dim)."""
-    if values.dtype != np.float32 or values.ndim != 2 or len(values) != n_rows:
-        raise StoreError(
-            f"values: {values.dtype} of shape {values.shape}", fix=f"give float32 of shape ({n_rows}, dim)"
-        )
-
-
-class RowsFrame:
-    """Memory in which a client writes one request after the other.
-
-    It grows with the requests; what :meth:`pack` returns is valid until the next call.
-    """
-
-    def __init__(self) -> None:
-        self._memory = bytearray(4096)
-        self._titled = ""  # the table whose name is in the memory
-
-    def pack(
-        self,
-        kind: int,
-        flags: int,
-        name: str,
-        stamp: Stamp,
-        pushed: Int64 | None = None,
-        pulled: Int64 | None = None,
-        values: Float32 | None = None,
-    ) -> memoryview:
-        """One whole frame; raises `StoreError` if it would be too large or does not fit together."""
-        if name != self._titled:
-            self._title(name)
-        n_pushed = n_pulled = n_values = dim = 0
-        if pushed is not None and values is not None:
-            check_rows(pushed)
-            n_pushed = len(pushed)
-            check_values(values, n_pushed)
-            n_values, dim = values.size, values.shape[1]
-            values = np.ascontiguousarray(values)
-        if pulled is not None:
-            check_rows(pulled)
-            n_pulled = len(pulled)
-        if self._at + 8 * (n_pushed + n_pulled) + 4 * n_values > len(self._memory):
-            self._grow(n_pushed + n_pulled, n_values)
-        memory = self._memory
-        end, narrow = _kernels.rows_pack(
-            memory, self._at, _contiguous(pushed), _contiguous(pulled), values, bool(flags & HALF_VALUES)
-        )
-        try:
-            _REQUEST.pack_into(
-                memory,
-                0,
-                end - HEADER_BYTES,
-                kind,
-                flags | narrow,
-                self._name_bytes,
-                stamp.slot,
-                stamp.attempt,
-                stamp.sequence,
-                stamp.minibatches,
-                dim,
-                n_pushed,
-                n_pulled,
-            )
-        except struct.error as error:
-            raise StoreError(f"{stamp} cannot stamp an update: {error}", where=f"table {name!r}") from error
-        return memoryview(memory)[:end]
-
-    def _title(self, name: str) -> None:
-        title = name.encode("utf-8", "surrogatepass")
-        if len(title) > MAX_NAME:
-            raise StoreError(f"{name[:80]!r} is too long for a table's name")
-        self._titled, self._name_bytes = name, len(title)
-        self._at = REQUEST_BYTES + padded(len(title))
-        self._memory[REQUEST_BYTES : self._at] = title.ljust(self._at - REQUEST_BYTES, b"\0")
-
-    def _grow(self, n_rows: int, n_values: int) -> None:
-        size = self._at + 8 * n_rows + 4 * n_values
-        if size - HEADER_BYTES > MAX_FRAME:
-            raise StoreError(
-                f"a request of up to {size} bytes is too large",
-                where=f"table {self._titled!r}",
-                fix=f"send at most {MAX_FRAME} bytes at once",
-            )
-        grown = bytearray(size + size // 2)
-        grown[: self._at] = self._memory[: self._at]
-        self._memory = grown
-
-
-def _contiguous(rows: Int64 | None) -> Int64 | None:
-    return rows if rows is None or rows.flags.c_contiguous else np.ascontiguousarray(rows)
 
 
 # -------------------------------------------------------------------------------------- errors
