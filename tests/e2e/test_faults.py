@@ -52,7 +52,7 @@ def test_a_killed_worker_is_replaced_and_the_model_is_as_good(census: Path, stor
 def test_the_same_job_fails_with_replacement_switched_off(
     census: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("squall.driver.loop.MAX_RESTARTS", 0)
+    monkeypatch.setattr("squall.driver.resuming.MAX_RESTARTS", 0)
     with pytest.raises(JobError, match=r"worker 1: it was killed by signal 9"):
         check_survival(train_with_a_kill(census))
 

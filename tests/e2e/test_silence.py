@@ -26,9 +26,10 @@ def test_a_worker_that_hangs_is_given_up_and_replaced(
         epochs=10**6, batch_size=20, learning_rate=0.1, strategy=squall.ParameterServer(consistency)
     )
     job = squall.submit(model, (X, y), run=squall.Run(workers=2))
-    while job.status().rows < 2000:
+    while not re.search(r"\[worker 1.*starts at minibatch 0 in process", logs := job.logs()):
         time.sleep(0.01)
-    found = re.search(r"in process (\d+)", job.logs(worker=1))
+    time.sleep(1.0)  # until it has spoken
+    found = re.search(r"\[worker 1.*in process (\d+)", logs)
     assert found is not None
     os.kill(int(found[1]), signal.SIGSTOP)
     while not any(a.slot == 1 and a.attempt == 2 for a in job.status().attempts):
