@@ -149,7 +149,8 @@ class ValkeyUpdates:
             for at, value in enumerate(self.client.mget(keys)):
                 if value is not None:
                     state[at] = np.frombuffer(value, dtype=np.float32)
-            gradient, _, _ = self.model.gradient(block, minibatch, handle, state[:, :1], batch_size)
+            weights = np.ascontiguousarray(state[:, :1])
+            gradient, _, _ = self.model.gradient(block, minibatch, handle, weights, batch_size)
             state[:, 1:] += gradient**2
             state[:, :1] -= OPTIMIZER.learning_rate * gradient / (np.sqrt(state[:, 1:]) + 1e-10)
             pipeline = self.client.pipeline(transaction=False)
