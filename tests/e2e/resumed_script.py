@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from typing import Any
 
 import numpy as np
 
 import squall
 from squall.data import objects
+from squall.driver.events import Stop
 from squall.driver.joblog import Entry, JobLog
 from squall.driver.measuring import Measurer
 from squall.testing import Chaos
@@ -44,7 +46,17 @@ def die() -> None:
 
 
 def die_at(moment: str) -> None:
-    """Arrange for the end of this process: at ``"<record>:<before|during|after>"`` or ``"finishing"``."""
+    """Arrange for the end of this process: ``"<record>:<before|during|after>"``, ``"stopping"``, ``"finishing"``."""
+    if moment == "stopping":
+        write = JobLog.append
+
+        def stop(self: JobLog, entries: list[Entry]) -> None:
+            write(self, entries)
+            if any(isinstance(entry.event, Stop) for entry in entries):
+                die()
+
+        JobLog.append = stop  # type: ignore[method-assign]
+        return
     if moment == "finishing":
 
         def measure(self: Measurer, epoch: int, weights: Any) -> None:
@@ -55,16 +67,16 @@ def die_at(moment: str) -> None:
         start, Measurer.start = Measurer.start, measure  # type: ignore[method-assign]
         return
     number, _, point = moment.partition(":")
-    write = JobLog.append
+    log = JobLog.append
 
     def append(self: JobLog, entries: list[Entry]) -> None:
         if self._number != int(number):
-            return write(self, entries)
+            return log(self, entries)
         if point == "before":
             die()
         if point == "during":  # the record's content is there, under another name
             objects.os.link = lambda *_: die()
-        write(self, entries)
+        log(self, entries)
         return die()
 
     JobLog.append = append  # type: ignore[method-assign]
@@ -76,4 +88,8 @@ if __name__ == "__main__":
     X, y = data()
     job = squall.submit(model(consistency), (X, y), validation=(X[:300], y[:300]), run=run(storage, store))
     print(job.url, flush=True)
+    if moment == "stopping":
+        while job.status().epoch < 3:
+            time.sleep(0.001)
+        job.stop()
     job.wait()

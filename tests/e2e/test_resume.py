@@ -66,6 +66,16 @@ def test_a_job_killed_while_its_last_epoch_is_measured(tmp_path: Path, expected:
     assert fitted.history_[-1].validation_loss is not None
 
 
+def test_a_job_killed_while_it_stops_stops_with_the_model_of_its_checkpoint(tmp_path: Path) -> None:
+    X, y = resumed_script.data()
+    job = squall.Job.open(killed(tmp_path, "embedded", "bsp", "stopping"))
+    fitted = job.wait()
+    assert fitted.stopped_ == "stopped by the user"
+    assert fitted.score(X, y) > 0.5
+    assert job.bill is not None and job.bill.invocations >= 2, "nothing new was launched but what had been"
+    assert not list((tmp_path / "jobs").glob("*"))
+
+
 def test_a_store_that_outlives_the_client_is_gone_on_with(tmp_path: Path) -> None:
     X, y = resumed_script.data()
     with StoreCluster(ServeSettings(shards=2)) as cluster:
