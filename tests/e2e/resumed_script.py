@@ -46,7 +46,7 @@ def die() -> None:
 
 
 def die_at(moment: str) -> None:
-    """Arrange for this process's end: ``"<record>:<before|during|after>"``, ``"stopping"``, ``"finishing"``."""
+    """Arrange for the end: ``"<record>:<before|during|after>"``, ``"stopping"`` or ``"finishing"``."""
     if moment == "stopping":
         write = JobLog.append
 
