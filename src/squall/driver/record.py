@@ -23,7 +23,7 @@ from squall.records import AttemptRecord, Bill, HistoryRecord
 
 INTERVAL_S = 1.0
 FOLDER = "runs"
-_KEPT = 100
+_KEPT, _SPARE = 100, 20
 _NAME = re.compile(r"[0-9a-zA-Z_-]{1,64}")
 
 _log = get_logger(__name__)
@@ -93,11 +93,14 @@ class Recorder:
             _log.warning("the record of job %s was not written: %s", record.id, error)
 
     def forget_old(self) -> None:
-        """In a local folder, keep the records of the last 100 jobs only."""
+        """In a local folder, keep the records of the last 100 jobs, and some 20 more before they go."""
         folder = self._objects.folder
         if folder is None:
             return
-        records = sorted((folder / FOLDER).glob("*.json"), key=_age)
+        records = list((folder / FOLDER).glob("*.json"))
+        if len(records) < _KEPT + _SPARE:  # looking at the age of each takes longer than a small fit's rest
+            return
+        records.sort(key=_age)
         for path in records[:-_KEPT]:
             path.with_suffix(".logs").unlink(missing_ok=True)
             path.unlink(missing_ok=True)
