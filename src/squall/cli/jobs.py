@@ -48,24 +48,27 @@ def run_jobs(storage: str | None, n_shown: int) -> None:
         console.print(f"no jobs in {objects.url}", soft_wrap=True)
         return
     table = Table(box=None, pad_edge=False)
-    for name in ("job", "state", "epochs", "loss", "held-out", "time", "cost", "last sign"):
+    for name in ("job", "state", "epochs", "loss", "cost", "ago"):
         table.add_column(name, header_style="dim", no_wrap=True)
     table.add_column("tags", header_style="dim", overflow="fold")
     for record in records:
-        last = record.history[-1] if record.history else None
-        held_out = [h.validation_loss for h in record.history if h.validation_loss is not None]
         table.add_row(
             record.id,
             state_of(objects, record),
             f"{len(record.history)}/{record.epochs}",
-            "" if last is None else f"{last.loss:.4f}",
-            f"{held_out[-1]:.4f}" if held_out else "",
-            format_duration(record.time_s),
+            _loss(record),
             format_money(record.bill.total_usd),
-            f"{format_duration(max(0.0, time.time() - record.written_at))} ago",
+            format_duration(max(0.0, time.time() - record.written_at)),
             _words(record.tags),
         )
     console.print(table)
+
+
+def _loss(record: JobRecord) -> str:
+    """The newest held-out loss, or else that of training."""
+    held_out = [h.validation_loss for h in record.history if h.validation_loss is not None]
+    losses = held_out or [h.loss for h in record.history]
+    return f"{losses[-1]:.4f}" if losses else ""
 
 
 def _words(tags: dict[str, str]) -> str:
