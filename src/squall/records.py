@@ -530,7 +530,8 @@ class Report(msgspec.Struct, frozen=True):
 
     ``billed_s`` is what its invocation has cost so far in seconds, start included;
     ``working_s`` is the time since its first minibatch began.  ``ending`` announces that it
-    will hand its slot over soon, so that a successor can be ready by then.
+    will hand its slot over soon, so that a successor can be ready by then.  ``number`` counts the
+    reports of an attempt, from 1: a new driver may be told again of one that its predecessor knew.
     """
 
     slot: int
@@ -544,6 +545,7 @@ class Report(msgspec.Struct, frozen=True):
     working_s: float
     phases: Phases
     ending: bool = False
+    number: int = 0  # 0: it is not counted
 
 
 class Registration(msgspec.Struct, frozen=True):

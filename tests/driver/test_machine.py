@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import hypothesis.strategies as st
+import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -21,6 +22,7 @@ from squall.driver.events import (
     Release,
     Reported,
     RequestStop,
+    Resumed,
     Start,
     Stop,
     StoreRestored,
@@ -233,6 +235,28 @@ def test_a_throttled_launch_is_tried_again_later() -> None:
     assert machine.handle(Tick(), now=2.21) == [Launch(0, 3)]
 
 
+def test_a_platform_that_refuses_for_ever_while_nothing_moves_fails_the_job() -> None:
+    machine = make(2, throttled_s=60.0)
+    throttled = Outcome(OutcomeKind.THROTTLED)
+    run(machine, Start(), Ended(1, 1, throttled, 0))
+    attempt, now = 1, 1.0
+    while now < 100.0:  # slot 0 works: it may be why there is no room
+        now += 5.0
+        assert [c for c in machine.handle(Tick(), now) if isinstance(c, Launch)]
+        attempt += 1
+        machine.handle(report(0, done=False), now)
+        assert machine.handle(Ended(1, attempt, throttled, 0), now) == []
+    stuck = now
+    while machine.state == "running" and now < stuck + 100.0:  # and now it waits for slot 1
+        now += 5.0
+        machine.handle(Tick(), now)
+        attempt += 1
+        machine.handle(Ended(1, attempt, throttled, 0), now)
+    assert machine.state == "failed"
+    assert stuck + 60.0 < now <= stuck + 66.0
+    assert "refused" in str(machine.error) and "worker 1" in str(machine.error)
+
+
 def test_a_stop_does_not_wait_for_a_throttled_launch() -> None:
     machine = make(1)
     run(machine, Start(), Ended(0, 1, Outcome(OutcomeKind.THROTTLED), 0), Stop("enough"))
@@ -253,6 +277,50 @@ def test_news_told_twice_counts_once() -> None:
     cost = machine.ledger.bill(1.0).invocations
     assert run(machine, Ended(0, 1, KILLED, 5)) == []
     assert machine.ledger.bill(1.0).invocations == cost
+
+
+def numbered(slot: int, number: int, *, done: bool = False) -> Reported:
+    told = report(slot, done=done)
+    return Reported(msgspec.structs.replace(told.report, number=number))
+
+
+def test_reports_that_an_earlier_driver_had_heard_count_once() -> None:
+    machine = make(1)
+    run(machine, Start(rows=30), numbered(0, 1), numbered(0, 2))
+    run(machine, Resumed([2], restored=False), numbered(0, 1), numbered(0, 2), numbered(0, 3, done=True))
+    assert machine.trained_rows == 30
+    assert [record.rows for record in machine.history] == [30]
+
+
+def test_a_stand_by_is_not_launched_for_work_that_is_done() -> None:
+    machine = make(2, 1)
+    assert run(machine, Start(), report(0, ending=True)) == []
+
+
+def test_an_epoch_is_not_closed_by_workers_that_stop_in_it() -> None:
+    machine = make(2, 3)
+    run(machine, Start(rows=20), report(0, rows=3, done=False), Stop("enough"), Ended(0, 1, STOPPED, 1))
+    run(machine, report(1, rows=10), Ended(1, 1, STOPPED, 5))
+    assert [(record.rows, record.unreported_rows) for record in machine.history] == [(13, 0)]
+
+
+def test_after_a_restored_store_an_epoch_is_over_when_it_has_been_visited_again() -> None:
+    machine = make(2, 3)
+    run(machine, Start(), report(0, epoch=0), report(1, epoch=0), report(0, epoch=1))
+    run(machine, Resumed([5, 7], restored=True))  # slot 0 is back in the middle of its second epoch
+    run(machine, report(1, 2, epoch=1))
+    assert len(machine.history) == 1
+    run(machine, report(0, 2, epoch=1))
+    assert len(machine.history) == 2
+
+
+def test_after_a_restored_store_a_slot_that_had_finished_need_not_report_again() -> None:
+    machine = make(2, 2)
+    run(machine, Start(), report(0, epoch=0), report(0, epoch=1), Ended(0, 1, FINISHED, 8))
+    run(machine, Resumed([8, 2], restored=True), report(1, 2, epoch=0), report(1, 2, epoch=1))
+    run(machine, Ended(1, 2, FINISHED, 8))
+    assert (machine.state, machine.reason) == ("finished", "epochs")
+    assert [record.epoch for record in machine.history] == [1, 2]
 
 
 def test_a_successors_report_closes_the_epochs_before_it() -> None:

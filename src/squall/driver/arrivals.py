@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -27,6 +27,8 @@ class Unheard:
     error: SquallError
 
 
+_Key = tuple[int, int]  # slot, attempt
+
 Happened = Arrived | Unheard | events.StoreRestored
 """What a job's connections to the store bring."""
 
@@ -42,27 +44,35 @@ class Arrivals:
 
     def __init__(self, progress: Callable[[int], int]) -> None:
         self._progress = progress
-        self._reports_from: Counter[tuple[int, int]] = Counter()
-        self._ends: list[events.Ended] = []
+        self._reports_from: Counter[_Key] = Counter()
+        self._held: dict[_Key, list[events.Ended]] = {}
         self._reports_lost = False  # some may never come, so nothing waits for them
 
     def take(self, event: events.Event | Arrived) -> list[events.Event]:
         """What the machine may hear now that this has come."""
-        taken: list[events.Event] = []
-        if isinstance(event, Arrived):
-            for report in event.reports:
-                self._reports_from[report.slot, report.attempt] += 1
-            taken += map(events.Reported, event.reports)
-        elif isinstance(event, events.Ended):
-            self._ends.append(event)
-        else:
-            self._reports_lost |= isinstance(event, events.StoreRestored)
-            taken.append(event)
-        return [*taken, *self._due_ends()]
+        match event:
+            case Arrived(reports):
+                senders = {(report.slot, report.attempt): None for report in reports}
+                self._reports_from.update((report.slot, report.attempt) for report in reports)
+                return [*map(events.Reported, reports), *self._due_ends(senders)]
+            case events.Ended(slot, attempt):
+                self._held.setdefault((slot, attempt), []).append(event)
+                return self._due_ends([(slot, attempt)])
+            case events.StoreRestored():
+                self._reports_lost = True
+                return [event, *self._due_ends(list(self._held))]
+            case _:
+                return [event]
 
-    def _due_ends(self) -> list[events.Event]:
-        due = [end for end in self._ends if self._is_heard(end)]
-        self._ends = [end for end in self._ends if end not in due]
+    def _due_ends(self, keys: Iterable[_Key]) -> list[events.Event]:
+        """Ends of these attempts that need not be held back any longer."""
+        due = []
+        for key in keys:
+            ends = self._held.get(key, [])
+            heard = [end for end in ends if self._is_heard(end)]
+            if heard:
+                self._held[key] = [end for end in ends if end not in heard]
+                due += heard
         return [msgspec.structs.replace(end, minibatches=self._progress(end.slot)) for end in due]
 
     def _is_heard(self, end: events.Ended) -> bool:

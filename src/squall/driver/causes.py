@@ -69,3 +69,12 @@ def lifetime_too_short(slot: int) -> JobError:
         where=f"worker {slot}",
         fix="give functions a longer lifetime",
     )
+
+
+def throttled(slot: int, seconds: float) -> JobError:
+    """The error for a platform that keeps refusing a worker while all others stand still."""
+    return JobError(
+        f"its platform has refused it for more than {seconds:g} s, in which no worker got further",
+        where=f"worker {slot}",
+        fix="use fewer workers, or have the platform's limit of concurrent functions raised",
+    )

@@ -70,6 +70,8 @@ class Limits:
     silence_s : float
         How long a worker may say nothing, once it has spoken, before it is given up and replaced; and
         at least ten times as long as it ever did before.
+    throttled_s : float
+        How long the platform may refuse workers while no other gets further.
     """
 
     deadline_s: float | None = None
@@ -79,6 +81,7 @@ class Limits:
     max_restarts: int = 3
     grace_s: float = 5.0
     silence_s: float = 30.0
+    throttled_s: float = 300.0
 
 
 @dataclass(slots=True)
@@ -97,6 +100,7 @@ class _Slot:
     heard: int = 0  # newest attempt that has reported
     heard_at: float = 0.0  # when it last did
     longest_silence: float = 0.0  # between two reports of one attempt
+    n_reports: dict[int, int] = field(default_factory=dict)  # heard of, by attempt
 
 
 class JobMachine:
@@ -130,6 +134,9 @@ class JobMachine:
         self._slots = [_Slot() for _ in range(n_slots)]
         self._evaluating: int | None = None
         self._evaluated = -1  # newest epoch measured
+        self._unfinished = n_slots  # slots that have not done all epochs or been given up
+        self._behind = n_slots  # slots that have not done the epoch that is open
+        self._moved_at = 0.0  # when some worker was last known to get further
         self._stop_at: float | None = None
         self._started_at = 0.0
         self._restored: dict[str, str] = {}  # shards of the store that came back from snapshots
@@ -198,17 +205,27 @@ class JobMachine:
 
     def _reported(self, report: Report, now: float) -> list[Command]:
         slot = self._slots[report.slot]
+        if 0 < report.number <= slot.n_reports.get(report.attempt, 0):
+            return []  # the driver before this one had heard of it
+        slot.n_reports[report.attempt] = report.number
+        if report.rows:  # a worker that waits only says that it is alive
+            self._moved_at = now
         self._book.add(report)
         self.ledger.heard((report.slot, report.attempt), report.billed_s, now)
         self.ledger.objects(report.phases.gets, report.phases.puts)
         self._note_standstill(slot, report, now)
         # A successor that works on epoch e proves that its slot has done all before e, even
         # if the predecessor died before it could say so.
-        slot.epochs_done = max(slot.epochs_done, report.epoch + report.epoch_done)
+        self._has_done(slot, report.epoch + report.epoch_done)
         commands = self._close_epochs(now)
-        if report.ending and self.state == "running" and slot.newest == report.attempt:
+        wanted = self.state == "running" and slot.epochs_done < self._epochs
+        if report.ending and wanted and slot.newest == report.attempt:
             commands.append(self._launch(report.slot, now, standby=True))
         return commands
+
+    def _has_done(self, slot: _Slot, epochs: int) -> None:
+        self._behind -= slot.epochs_done <= len(self.history) < epochs
+        slot.epochs_done = max(slot.epochs_done, epochs)
 
     def _note_standstill(self, slot: _Slot, report: Report, now: float) -> None:
         key = (report.slot, report.attempt)
@@ -221,9 +238,15 @@ class JobMachine:
         slot.still_since = slot.heard_at = now
 
     def _close_epochs(self, now: float) -> list[Command]:
-        complete = min(self._epochs if s.done else s.epochs_done for s in self._slots)
-        news = self._book.close(complete, now, self.ledger.bill(now).total_usd)
-        return self._evaluate_newest() if news else []
+        if self._behind:  # with thousands of workers nobody asks all of them at each report
+            return []
+        complete = min(slot.epochs_done for slot in self._slots)
+        self._book.close(complete, now, self.ledger.bill(now).total_usd)
+        self._count_behind()
+        return self._evaluate_newest()
+
+    def _count_behind(self) -> None:
+        self._behind = sum(slot.epochs_done <= len(self.history) for slot in self._slots)
 
     def _evaluate_newest(self) -> list[Command]:
         newest = len(self.history) - 1
@@ -274,8 +297,10 @@ class JobMachine:
             outcome=outcome,
             cost_usd=self.ledger.end(key, outcome.billed_s),
         )
+        if slot.minibatches > done_before:
+            self._moved_at = now
         if self.state in ("stopping", "finishing"):
-            slot.done = not slot.running
+            self._set_done(slot, done=not slot.running)
             return self._finish_if_all_done(now)
         return self._go_on_after(event, slot, advanced=slot.minibatches > done_before, now=now)
 
@@ -284,7 +309,7 @@ class JobMachine:
         if outcome.kind is OutcomeKind.RAISED:
             return self._fail(causes.raised(event))
         if outcome.kind is OutcomeKind.THROTTLED:
-            return self._retry_later(slot, now)
+            return self._retry_later(event.slot, slot, now)
         slot.throttled = 0
         if outcome.kind is OutcomeKind.RETURNED:
             end = outcome.value["end"]
@@ -308,17 +333,24 @@ class JobMachine:
     def _finished(self, event: Ended, slot: _Slot, now: float) -> list[Command]:
         if slot.running:  # a stand-by is not needed any more; it will find nothing left to do
             return self._successor(event, slot, now)
-        slot.done = True
+        self._set_done(slot)
+        self._has_done(slot, self._epochs)
         return [*self._close_epochs(now), *self._finish_if_all_done(now)]
 
-    def _retry_later(self, slot: _Slot, now: float) -> list[Command]:
+    def _set_done(self, slot: _Slot, *, done: bool = True) -> None:
+        self._unfinished += slot.done - done
+        slot.done = done
+
+    def _retry_later(self, number: int, slot: _Slot, now: float) -> list[Command]:
         slot.throttled += 1
+        if slot.throttled > 1 and now > self._moved_at + self._limits.throttled_s:
+            return self._fail(causes.throttled(number, self._limits.throttled_s))
         if not slot.running:
             slot.retry_at = now + min(_LONGEST_RETRY_S, _FIRST_RETRY_S * 2.0 ** (slot.throttled - 1))
         return []
 
     def _finish_if_all_done(self, now: float) -> list[Command]:
-        if not all(s.done for s in self._slots):
+        if self._unfinished:
             return []
         if self.state == "stopping":
             self._book.close_partial(now, self.ledger.bill(now).total_usd)
@@ -335,16 +367,21 @@ class JobMachine:
     def _resumed(self, positions: list[int], restored: bool, now: float) -> list[Command]:
         """Count all that ran before as lost, and go on in their slots."""
         self._lose_all(now)
+        self._moved_at = now
         if restored:
             self._book.forget_open()  # their rows are visited again
         behind = False
         for slot, position in zip(self._slots, positions, strict=True):
             if position < slot.minibatches:
-                slot.done, behind = False, True
+                self._set_done(slot, done=False)
+                behind = True
+            if restored and not slot.done:
+                slot.epochs_done = min(slot.epochs_done, len(self.history))
             slot.minibatches, slot.still_since, slot.retry_at, slot.failures = position, now, None, 0
+        self._count_behind()
         if self.state == "stopping":
             for slot in self._slots:
-                slot.done = True
+                self._set_done(slot)
             return self._finish_if_all_done(now)
         measure = self._evaluate_newest()
         if self.state == "finishing" and not (behind and self.reason == "epochs"):
@@ -381,7 +418,7 @@ class JobMachine:
             return []
         self.state = "stopping"
         for slot in self._slots:
-            slot.done = slot.done or not slot.running  # it waited for a retry
+            self._set_done(slot, done=slot.done or not slot.running)  # it waited for a retry
         return [RequestStop(), *self._finish_if_all_done(now)]
 
     def _stop_measuring(self, reason: str) -> list[Command]:

@@ -132,6 +132,7 @@ class Reporter:
             working_s=time.monotonic() - self._working_since,
             billed_s=self._cold_start_s + time.monotonic() - self._started,
             phases=self._phases,
+            number=self.sent + 1,
         )
         self._control.report(self._task.job, report)
         self.sent += 1
