@@ -72,10 +72,9 @@ class Keeper:
         StoreError
             If the log cannot be written.
         """
-        if isinstance(event, Tick) and not commands:
-            return
-        self._unwritten.append(Entry(at, event))
-        if any(isinstance(command, Launch | RequestStop | Cancel | CancelAll) for command in commands):
+        if belongs_in_log(event, commands):
+            self._unwritten.append(Entry(at, event))
+        if reaches_out(commands):
             self._flush()
 
     def tick(self, record: Callable[[], JobRecord], logs: Callable[[], Logs]) -> bool:
@@ -122,6 +121,16 @@ class Keeper:
             checkpoint(int(1000 * time.time()))
         except StoreError as error:
             _log.warning("no checkpoint of job %s was taken: %s", self._job, error)
+
+
+def belongs_in_log(event: Event, commands: list[Command]) -> bool:
+    """Whether a machine cannot be rebuilt without this event."""
+    return bool(commands) or not isinstance(event, Tick)
+
+
+def reaches_out(commands: list[Command]) -> bool:
+    """Whether others will act by these commands, so that what led to them is written down before."""
+    return any(isinstance(command, Launch | RequestStop | Cancel | CancelAll) for command in commands)
 
 
 def stop_key(job: str) -> str:

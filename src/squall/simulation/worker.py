@@ -1,0 +1,159 @@
+"""What a worker does with its time: a model of :mod:`squall.worker.loop` in virtual seconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from squall.errors import StaleAttemptError
+from squall.records import Phases, Report, turn_key
+from squall.simulation.platform import Seconds, VirtualContext
+from squall.simulation.scenario import Workload
+from squall.simulation.store import VirtualStore
+from squall.store.clocks import FINISHED
+from squall.worker.reporter import BEAT_S, INTERVAL_S
+
+_POLL_S = 0.2
+_GUARD_FLOOR_S, _LEAD_FLOOR_S, _LEAST_LEFT_S = 0.2, 0.3, 0.5
+_SENDING_S = 0.001
+
+
+def share(workload: Workload, slot: int) -> int:
+    """Rows that a slot visits in each epoch."""
+    return workload.rows // workload.n_workers + (slot < workload.rows % workload.n_workers)
+
+
+def n_minibatches(workload: Workload, slot: int) -> int:
+    """Minibatches that a slot does in each epoch."""
+    return -(-share(workload, slot) // workload.batch_size)
+
+
+class Worker:
+    """One attempt, as a program for :class:`~squall.simulation.platform.SimulatedPlatform`.
+
+    Parameters
+    ----------
+    workload : Workload
+        What there is to do.
+    store : VirtualStore
+        Where the slot's state is.
+    event : dict
+        Slot, attempt and whether it stands by.
+    context : VirtualContext
+        Its function's.
+    """
+
+    def __init__(
+        self, workload: Workload, store: VirtualStore, event: dict[str, Any], context: VirtualContext
+    ) -> None:
+        self._workload, self._store, self._context = workload, store, context
+        self._slot, self._attempt, self._standby = event["slot"], event["attempt"], event["standby"]
+        self._an_epoch = n_minibatches(workload, self._slot)
+        self._rows = self._sent = 0
+        self._longest_s = self._lead_s = 0.0
+        self._announced = False
+
+    def run(self) -> Seconds:
+        """All that it does; returns what a real one does."""
+        yield self._workload.setup_s
+        try:
+            early = (yield from self._await_turn()) if self._standby else None
+            end = early or (yield from self._train())
+        except StaleAttemptError:
+            return {"end": "superseded", "reports": 0}
+        return {"end": end, "reports": self._sent}
+
+    def _await_turn(self) -> Seconds:
+        while turn_key(self._store.job, self._slot, self._attempt) not in self._store.turns:
+            if self._store.core.stop_requested(self._store.job):
+                return "stopped"
+            if self._context.remaining_s() < _LEAST_LEFT_S:
+                return "handover"
+            yield _POLL_S
+        return None
+
+    def _train(self) -> Seconds:
+        number = self._context.number  # tells a second delivery of this event apart
+        registered = self._store.core.register(self._store.job, self._slot, self._attempt, number)
+        self._done, self._began = registered.minibatches, self._context.now()
+        self._reported_s = self._began
+        setup_s = self._context.cold_start_s + self._began - self._context.started
+        self._lead_s = min(_LEAD_FLOOR_S + 1.5 * setup_s, self._context.remaining_s() / 3)
+        end = None
+        while end is None and self._done < self._an_epoch * self._workload.epochs:
+            if (yield from self._reach_epoch()):
+                yield from self._train_block()
+            end = self._reason_to_end()
+        if end is None:
+            self._arrive(FINISHED)
+            return "finished"
+        self._send(epoch_done=False)
+        if end == "handover":
+            self._store.turns.add(turn_key(self._store.job, self._slot, self._attempt + 1))
+        return end
+
+    def _reach_epoch(self) -> Seconds:
+        """Wait until all slots have come to this epoch; False if it broke off."""
+        if not self._workload.barriers:
+            return True
+        epoch = self._done // self._an_epoch
+        self._arrive(epoch)
+        while not self._store.core.clocks(self._store.job).passed(epoch):
+            if self._reason_to_end() is not None:
+                return False
+            yield _POLL_S
+            if self._context.now() - self._reported_s > BEAT_S:
+                self._report(epoch, epoch_done=False, ending=False)
+        return True
+
+    def _arrive(self, barrier: int) -> None:
+        if self._workload.barriers:
+            self._store.core.arrive(self._store.job, self._slot, self._attempt, barrier)
+
+    def _train_block(self) -> Seconds:
+        workload, started = self._workload, self._context.now()
+        epoch, first = divmod(self._done, self._an_epoch)
+        count = min(workload.block, self._an_epoch - first)
+        rows = min(share(workload, self._slot), (first + count) * workload.batch_size)
+        rows -= first * workload.batch_size
+        yield rows / workload.rows_per_s
+        self._done += count
+        self._store.core.advance(self._store.job, self._slot, self._attempt, self._done)
+        self._rows, self._epoch = self._rows + rows, epoch
+        yield _SENDING_S  # a worker that dies here has not told of what it has done
+        self._longest_s = max(self._longest_s, self._context.now() - started)
+        ending = not self._announced and self._context.remaining_s() < self._margin_s() + self._lead_s
+        over = first + count == self._an_epoch
+        if over or ending or self._context.now() - self._reported_s > INTERVAL_S:
+            self._announced |= ending
+            self._send(epoch_done=over, ending=ending)
+
+    def _margin_s(self) -> float:
+        return _GUARD_FLOOR_S + 3.0 * self._longest_s
+
+    def _reason_to_end(self) -> str | None:
+        if self._store.core.stop_requested(self._store.job):
+            return "stopped"
+        return "handover" if self._context.remaining_s() < self._margin_s() else None
+
+    def _send(self, *, epoch_done: bool, ending: bool = False) -> None:
+        if self._rows or epoch_done:
+            self._report(self._epoch, epoch_done=epoch_done, ending=ending)
+
+    def _report(self, epoch: int, *, epoch_done: bool, ending: bool) -> None:
+        now = self._context.now()
+        report = Report(
+            slot=self._slot,
+            attempt=self._attempt,
+            epoch=epoch,
+            rows=self._rows,
+            loss_sum=0.5 * self._rows,
+            weight_sum=float(self._rows),
+            epoch_done=epoch_done,
+            billed_s=self._context.cold_start_s + now - self._context.started,
+            working_s=now - self._began,
+            phases=Phases(compute=now - self._reported_s),
+            ending=ending,
+            number=self._sent + 1,
+        )
+        self._store.core.report(self._store.job, report)
+        self._sent, self._rows, self._reported_s = self._sent + 1, 0, now
