@@ -438,7 +438,7 @@ class Run:
             problems.add(f"storage={self.storage!r} must be a path or a URL")
         elif self.storage is not None and not os.fspath(self.storage):
             problems.add("storage='' is no place; leave it out for the user's cache")
-        elif self.storage is not None and _is_elsewhere(self.backend) and "://" not in str(self.storage):
+        elif self.storage is not None and is_elsewhere(self.backend) and "://" not in str(self.storage):
             problems.add(
                 f"storage={_mask_secrets(self.storage)} is a folder of this machine, which functions "
                 'elsewhere cannot reach; use storage="s3://bucket/prefix" or the like'
@@ -457,7 +457,7 @@ class Run:
             problems.choice(
                 "store", self.store, (*STORES, "tcp://host:port", "tls://host:port", "unix:/path")
             )
-        elif _is_elsewhere(self.backend) and "://" not in self.store:
+        elif is_elsewhere(self.backend) and "://" not in self.store:
             problems.add(
                 f'store="{self.store}" is on this machine only, and functions run elsewhere; start one with '
                 '`squall store serve` where they can reach it, and use store="tls://host:port"'
@@ -582,12 +582,17 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
+def is_isolated(backend: Any) -> bool:
+    """Whether functions share no files with this process."""
+    return _is_strict(backend) or is_elsewhere(backend)
+
+
 def _is_strict(backend: Any) -> bool:
     return getattr(backend, "isolation", "off") == "strict"
 
 
-def _is_elsewhere(backend: Any) -> bool:
-    """Whether functions surely run on other machines."""
+def is_elsewhere(backend: Any) -> bool:
+    """Whether functions run on other machines, so that they reach nothing of this one."""
     return isinstance(backend, LithopsBackend) and backend.backend != "localhost"
 
 

@@ -66,3 +66,13 @@ def test_with_lithops_on_valkey(lithops_home: Path) -> None:
         config = lithops_config(lithops_home, "redis", host="127.0.0.1", port=server.port)
         assert train(squall.LithopsBackend(config=config)).score(*rows()) > 0.95
         squall.shutdown()
+
+
+def double(x: int) -> int:
+    return 2 * x
+
+
+def test_map(lithops_home: Path) -> None:
+    config = lithops_config(lithops_home, "localhost")
+    run = squall.Run(backend=squall.LithopsBackend(config=config), workers=2)
+    assert [future.result(60) for future in squall.map(double, range(5), run=run)] == [0, 2, 4, 6, 8]
