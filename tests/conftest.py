@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import os
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,3 +69,30 @@ def own_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def census() -> Path:
     """The UCI Adult census file."""
     return Path(__file__).parents[1] / "examples" / "data" / "adult.csv.gz"
+
+
+@pytest.fixture(scope="session")
+def lithops_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for Lithops's files; where they go is decided, for good, when it is imported."""
+    folder = tmp_path_factory.mktemp("lithops")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(folder))
+        patch.setattr(tempfile, "tempdir", str(folder))
+        importlib.import_module("lithops.constants")
+    return folder
+
+
+@pytest.fixture
+def lithops_home(lithops_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same folder, which the processes that Lithops starts then find, too."""
+    monkeypatch.setenv("HOME", str(lithops_folder))
+    monkeypatch.setenv("TMPDIR", str(lithops_folder))
+    return lithops_folder
+
+
+def lithops_config(folder: Path, storage: str, **section: Any) -> Path:
+    """A configuration of Lithops with that storage (JSON is YAML)."""
+    general = {"storage": storage, "data_cleaner": False, "telemetry": False, "monitoring_interval": 0.2}
+    path = folder / f"{storage}.yaml"
+    path.write_text(json.dumps({"lithops": general, storage: section}))
+    return path

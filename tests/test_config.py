@@ -51,7 +51,7 @@ def test_everything_wrong_is_told_at_once():
     assert text.startswith("Run: 8 settings are wrong:\n")
     assert len(text.splitlines()) == 9
     for expected in (
-        "backend='lcal' is unknown; choose from local (did you mean \"local\"?)",
+        "backend='lcal' is unknown; choose from lithops, local (did you mean \"local\"?)",
         'workers=0 must be "auto" or an integer from 1 to 1000',
         "memory='64MB' is below 128MB",
         "storage=3 must be a path or a URL",

@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from squall.config import LithopsBackend as LithopsBackend
     from squall.config import LocalBackend as LocalBackend
     from squall.config import Run as Run
     from squall.data.arrays import from_arrays as from_arrays
@@ -42,6 +43,7 @@ _NAMES = {
     "Executor": "squall.workflows.executor:Executor",
     "FeatureHasher": "squall.estimators.transformers:FeatureHasher",
     "Job": "squall.driver.job:Job",
+    "LithopsBackend": "squall.config:LithopsBackend",
     "LocalBackend": "squall.config:LocalBackend",
     "LogisticRegression": "squall.estimators.logistic:LogisticRegression",
     "MinMaxScaler": "squall.estimators.transformers:MinMaxScaler",
@@ -69,6 +71,7 @@ __all__ = [
     "Executor",
     "FeatureHasher",
     "Job",
+    "LithopsBackend",
     "LocalBackend",
     "LogisticRegression",
     "MinMaxScaler",

@@ -267,6 +267,7 @@ class LocalBackend:
     concurrency: int | None = None
     lifetime: str | float = "900s"
     isolation: Isolation = "off"
+    emulate_cpu: bool = False
     chaos: Chaos | None = None
 
     name = "local"
@@ -276,6 +277,8 @@ class LocalBackend:
         if self.concurrency is not None:
             problems.integer("concurrency", self.concurrency, 1)
         problems.choice("isolation", self.isolation, get_args(Isolation))
+        if not isinstance(self.emulate_cpu, bool):
+            problems.add(f"emulate_cpu={self.emulate_cpu!r} must be True or False")
         lifetime = problems.check(parse_duration, "lifetime", self.lifetime)
         if lifetime is not None and lifetime < 1.0:
             problems.add(
@@ -293,13 +296,80 @@ class LocalBackend:
 
 @names_its_settings
 @dataclass(frozen=True, kw_only=True)
+class LithopsBackend:
+    """Functions by Lithops, on any cloud or cluster that it reaches (``pip install 'squall[lithops]'``).
+
+    Parameters
+    ----------
+    backend : str, default "localhost"
+        Lithops's name of where functions run, such as ``"aws_lambda"``, ``"gcp_functions"``, ``"k8s"``.
+        ``"localhost"`` is this machine.  Anywhere else, ``Run(storage=…)`` must be an object store and
+        ``Run(store=…)`` the address of one that functions can reach.
+    storage : str, optional
+        Lithops's name of the storage that it keeps its own objects in, such as ``"aws_s3"``.  Default:
+        as its configuration says.
+    config : str or path, optional
+        Lithops's configuration file; credentials belong there.  Default: where Lithops looks for it.
+    lifetime : str or float, default "600s"
+        How long one function may live.  A worker hands its place over to a successor before that.
+    concurrency : int, optional
+        How many functions may run at the same time.  With ``"localhost"`` more wait their turn
+        (default: 32); elsewhere the platform's own limit counts.
+    chaos : Chaos, optional
+        Faults to inject, to see a job survive them; see :class:`squall.testing.Chaos`.
+    """
+
+    backend: str = "localhost"
+    storage: str | None = None
+    config: str | os.PathLike[str] | None = None
+    lifetime: str | float = "600s"
+    concurrency: int | None = None
+    chaos: Chaos | None = None
+
+    name = "lithops"
+
+    def __post_init__(self) -> None:
+        problems = Problems("LithopsBackend")
+        for name in ("backend", "storage"):
+            value = getattr(self, name)
+            if not (isinstance(value, str) and value) and not (value is None and name == "storage"):
+                problems.add(f"{name}={value!r} must be Lithops's name of one")
+        if self.config is not None and not isinstance(self.config, (str, os.PathLike)):
+            problems.add(
+                f"config={type(self.config).__name__} must be the path of Lithops's configuration file"
+            )
+        elif self.config is not None:
+            object.__setattr__(self, "config", os.fspath(self.config))
+        if self.concurrency is not None:
+            problems.integer("concurrency", self.concurrency, 1)
+        lifetime = problems.check(parse_duration, "lifetime", self.lifetime)
+        if lifetime is not None and lifetime < 5.0:
+            problems.add(
+                f"lifetime={self.lifetime!r} is below 5s, too short for a function to start and work"
+            )
+        if self.chaos is not None:
+            check_chaos(problems, self.chaos)
+        problems.raise_if_any()
+
+    @property
+    def lifetime_s(self) -> float:
+        """Lifetime in seconds."""
+        return parse_duration(self.lifetime)
+
+
+Backend = LocalBackend | LithopsBackend
+BACKEND_SETTINGS: dict[str, type[Backend]] = {"local": LocalBackend, "lithops": LithopsBackend}
+
+
+@names_its_settings
+@dataclass(frozen=True, kw_only=True)
 class Run:
     """Where and with what a job runs.
 
     Parameters
     ----------
     backend : str or backend object, default "local"
-        Where functions run: a name, or an object such as :class:`LocalBackend`.
+        Where functions run: a name, or an object: :class:`LocalBackend`, :class:`LithopsBackend`.
     workers : int or "auto", default "auto"
         Number of functions that train.  ``"auto"``: one below 50,000 rows (then a fit is
         deterministic), else one for each core of this machine.
@@ -341,7 +411,7 @@ class Run:
     4
     """
 
-    backend: str | LocalBackend = "local"
+    backend: str | Backend = "local"
     workers: int | str = "auto"
     memory: str | int = "1769MB"
     storage: str | os.PathLike[str] | None = None
@@ -368,6 +438,11 @@ class Run:
             problems.add(f"storage={self.storage!r} must be a path or a URL")
         elif self.storage is not None and not os.fspath(self.storage):
             problems.add("storage='' is no place; leave it out for the user's cache")
+        elif self.storage is not None and is_elsewhere(self.backend) and "://" not in str(self.storage):
+            problems.add(
+                f"storage={_mask_secrets(self.storage)} is a folder of this machine, which functions "
+                'elsewhere cannot reach; use storage="s3://bucket/prefix" or the like'
+            )
         elif self.storage is not None and _is_strict(self.backend) and not _is_s3(self.storage):
             problems.add(
                 f"storage={_mask_secrets(self.storage)} is a folder, which functions with "
@@ -381,6 +456,11 @@ class Run:
         elif not (isinstance(self.store, str) and _STORE_ADDRESS.fullmatch(self.store)):
             problems.choice(
                 "store", self.store, (*STORES, "tcp://host:port", "tls://host:port", "unix:/path")
+            )
+        elif is_elsewhere(self.backend) and "://" not in self.store:
+            problems.add(
+                f'store="{self.store}" is on this machine only, and functions run elsewhere; start one with '
+                '`squall store serve` where they can reach it, and use store="tls://host:port"'
             )
         elif _is_strict(self.backend) and self.store.startswith(("embedded", "unix:")):
             problems.add(
@@ -417,9 +497,9 @@ class Run:
             return int(self.workers)
         return 1 if rows < SMALL_DATA_ROWS else available_cores()
 
-    def resolve_backend(self) -> LocalBackend:
+    def resolve_backend(self) -> Backend:
         """The backend object."""
-        return LocalBackend() if isinstance(self.backend, str) else self.backend
+        return BACKEND_SETTINGS[self.backend]() if isinstance(self.backend, str) else self.backend
 
     @property
     def memory_mb(self) -> int:
@@ -502,8 +582,18 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
+def is_isolated(backend: Any) -> bool:
+    """Whether functions share no files with this process."""
+    return _is_strict(backend) or is_elsewhere(backend)
+
+
 def _is_strict(backend: Any) -> bool:
     return getattr(backend, "isolation", "off") == "strict"
+
+
+def is_elsewhere(backend: Any) -> bool:
+    """Whether functions run on other machines, so that they reach nothing of this one."""
+    return isinstance(backend, LithopsBackend) and backend.backend != "localhost"
 
 
 def _is_s3(storage: str | os.PathLike[str]) -> bool:

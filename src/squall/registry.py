@@ -57,7 +57,13 @@ class Registry:
 
 JOB_OPENERS = Registry("kind of job", {"estimator": Entry("squall.estimators.resuming:open_job")})
 
-BACKENDS = Registry("backend", {"local": Entry("squall.functions.local.pool:open_platform")})
+BACKENDS = Registry(
+    "backend",
+    {
+        "local": Entry("squall.functions.local.pool:open_platform"),
+        "lithops": Entry("squall.functions.lithops.platform:open_platform", extra="lithops"),
+    },
+)
 
 STORES = Registry(
     "store",

@@ -19,6 +19,7 @@ from squall.simulation.job import Simulation, simulate
 from squall.simulation.scenario import DriverDeath, PlatformModel, Scenario, Workload
 
 FAULTY = PlatformModel(
+    lifetime_s=60.0,
     kill=0.05,
     memory=0.01,
     drop=0.02,
@@ -26,6 +27,7 @@ FAULTY = PlatformModel(
     duplicate=0.05,
     throttle=0.1,
     straggle=0.05,
+    hang=0.02,
     concurrency=9_999,
 )
 
@@ -60,12 +62,15 @@ def test_a_job_without_faults_takes_the_time_and_the_money_that_it_should() -> N
         ("memory", OutcomeKind.OUT_OF_MEMORY),
         ("drop", OutcomeKind.LOST),
         ("lose", OutcomeKind.LOST),
+        ("hang", OutcomeKind.LOST),
         ("throttle", OutcomeKind.THROTTLED),
     ],
 )
 def test_a_fault_is_met_and_survived(fault: str, kind: OutcomeKind) -> None:
     scenario = Scenario(
-        workload=Workload(n_workers=8, rows=16_000), platform=PlatformModel(**{fault: 0.3}), max_restarts=9
+        workload=Workload(n_workers=8, rows=16_000),
+        platform=PlatformModel(lifetime_s=30.0, **{fault: 0.3}),
+        max_restarts=9,
     )
     machine = simulate(scenario).machine
     ends = Counter(attempt.outcome.kind for attempt in machine.attempts.values() if attempt.outcome)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from squall.config import LocalBackend, Run
+from squall.config import BACKEND_SETTINGS, Run
 from squall.data.objects import ObjectStore
 from squall.driver.spec import JobSpec, Prepared
 from squall.errors import CorruptError, JobError
@@ -117,12 +117,14 @@ def run_of(description: JobDescription) -> Run:
     backend = settings.pop("backend")
     if backend["chaos"] is not None:
         backend["chaos"] = msgspec.convert(backend["chaos"], Chaos)
-    return Run(backend=LocalBackend(**backend), **settings)
+    return Run(backend=BACKEND_SETTINGS[backend.pop("name", "local")](**backend), **settings)
 
 
 def _plain_run(run: Run, storage: str) -> dict[str, Any]:
-    whole = run.replace(backend=run.resolve_backend(), prices=str(run.prices), storage=None)
-    return {**msgspec.to_builtins(whole), "storage": storage}
+    backend = run.resolve_backend()
+    whole = msgspec.to_builtins(run.replace(backend="local", prices=str(run.prices), storage=None))
+    described = {"name": backend.name, **msgspec.to_builtins(backend)}
+    return {**whole, "backend": described, "storage": storage}
 
 
 def _key(job: str) -> str:

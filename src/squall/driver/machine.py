@@ -208,7 +208,8 @@ class JobMachine:
         if 0 < report.number <= slot.n_reports.get(report.attempt, 0):
             return []  # the driver before this one had heard of it
         slot.n_reports[report.attempt] = report.number
-        self._moved_at = now
+        if report.rows:  # a worker that waits only says that it is alive
+            self._moved_at = now
         self._book.add(report)
         self.ledger.heard((report.slot, report.attempt), report.billed_s, now)
         self.ledger.objects(report.phases.gets, report.phases.puts)

@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from squall.config import STORES, Run
+from squall.config import STORES, Run, is_elsewhere
 from squall.data.objects import ObjectStore
 from squall.driver.arrivals import Arrived, Happened, Unheard
 from squall.driver.events import StoreRestored
 from squall.driver.keeping import checkpoints_of
 from squall.driver.spec import JobSpec, Prepared, StoppedError
-from squall.errors import LostUpdatesError, SquallError, StoreError, StoreLostError
+from squall.errors import LostUpdatesError, SettingError, SquallError, StoreError, StoreLostError
 from squall.log import get_logger
 from squall.protocols import Endpoint
 from squall.records import Shape, WorkerTask
@@ -123,6 +123,7 @@ def open_session(
     longer be reached, and when a shard of it has come back from a snapshot.  ``patience`` says how
     long the store may take to answer, ``left`` at the end whether the job is another process's.
     """
+    _check_reach(spec.run, objects)
     endpoint = _in_time(warm.endpoint, "launcher", patience)
     _in_time(warm.address, "store", patience)
     address = _store(spec.run)  # again: during a long preparation it may have idled out
@@ -161,6 +162,15 @@ def open_session(
         shared_store().keep_job(job, checkpoints_of(objects, job), number, whole=whole)
 
     return Session(store, rounds_split, restored, checkpoint if private else None, endpoint, task)
+
+
+def _check_reach(run: Run, objects: ObjectStore) -> None:
+    if objects.folder is not None and is_elsewhere(run.resolve_backend()):
+        raise SettingError(
+            f"functions elsewhere cannot reach {objects.url}, which is a folder of this machine",
+            where="Run",
+            fix='set storage="s3://bucket/prefix" or the like, in Run or as SQUALL_STORAGE',
+        )
 
 
 def _is_open(store: Store, job: str) -> bool:

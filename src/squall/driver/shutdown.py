@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-_WARM = ("squall.functions.local.pool", "squall.store.process")
+_WARM = ("squall.functions.local.pool", "squall.functions.lithops.platform", "squall.store.process")
 
 
 def shutdown() -> None:

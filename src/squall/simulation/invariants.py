@@ -67,6 +67,8 @@ class Watch:
                     self._newest[slot] = attempt
                     if not standby:
                         self._release(slot, attempt)
+                case events.Cancel(slot, attempt):  # its successor fences it
+                    self._released[slot].discard(attempt)
                 case events.Release(slot, attempt):
                     self._release(slot, attempt)
                 case events.RequestStop():
@@ -85,13 +87,16 @@ class Watch:
             self.check(late <= scenario.tick_s - STOP_MARGIN_S + 1e-9, f"stopped {late:.3f} s too late")
         if machine.reason == "budget" and scenario.budget_usd is not None and not scenario.deaths:
             spent = machine.ledger.bill(now).total_usd
-            allowed = scenario.budget_usd + self._request_usd(machine)
+            allowed = scenario.budget_usd + self._launched_usd(machine, now)
             self.check(spent <= allowed, f"${spent:.9f} of ${scenario.budget_usd:.9f} were spent")
 
-    def _request_usd(self, machine: JobMachine) -> float:
-        """What starting everything costs, before anybody can say that it is too much."""
-        bill = machine.ledger.bill(0.0)
-        return bill.requests_usd / max(1, bill.invocations) * self._scenario.workload.n_workers
+    def _launched_usd(self, machine: JobMachine, now: float) -> float:
+        """What workers and stand-bys cost that were launched since the last look at the budget."""
+        bill, scenario = machine.ledger.bill(now), self._scenario
+        an_invocation = bill.requests_usd / max(1, bill.invocations)
+        a_gb_second = bill.compute_usd / bill.gb_seconds if bill.gb_seconds else 0.0
+        each = an_invocation + scenario.tick_s * scenario.memory_mb / 1024 * a_gb_second
+        return 2 * scenario.workload.n_workers * each
 
     # ------------------------------------------------------------------------------ at the end
 

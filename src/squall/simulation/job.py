@@ -299,6 +299,7 @@ def _machine(scenario: Scenario) -> JobMachine:
             budget_usd=scenario.budget_usd,
             max_restarts=scenario.max_restarts,
             throttled_s=scenario.throttled_s,
+            silence_s=scenario.silence_s,
             patience=scenario.patience if workload.evaluate_s is not None else None,
         ),
     )

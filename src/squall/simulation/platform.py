@@ -52,6 +52,7 @@ class _Run:
         self.on_end: Callable[[Outcome], None] = _nobody
         self.dies_after_s = math.inf
         self.dies_of = OutcomeKind.KILLED
+        self.hangs_after_s = math.inf
         self.slowness = 1.0
         self.fails = False
 
@@ -101,7 +102,7 @@ class _Run:
         self._advance()
 
     def _advance(self) -> None:
-        if self._ended:
+        if self._ended or self._platform.clock.now > self._context.started + self.hangs_after_s:
             return
         assert self._program is not None
         try:
@@ -232,6 +233,8 @@ class SimulatedPlatform:
         if fault in ("kill", "memory"):
             run.dies_after_s = self._chance.uniform(0, self._model.dies_within_s)
             run.dies_of = OutcomeKind.KILLED if fault == "kill" else OutcomeKind.OUT_OF_MEMORY
+        elif fault == "hang":
+            run.hangs_after_s = self._chance.uniform(0, self._model.dies_within_s)
         elif fault == "straggle":
             run.slowness = self._model.slowdown
         elif fault == "lose":

@@ -6,7 +6,7 @@ import random
 
 import msgspec
 
-KINDS = ("kill", "memory", "drop", "lose", "duplicate", "throttle", "straggle")
+KINDS = ("kill", "memory", "drop", "lose", "duplicate", "throttle", "straggle", "hang")
 """Faults of an invocation, as fields of :class:`PlatformModel`."""
 
 
@@ -35,7 +35,8 @@ class PlatformModel(msgspec.Struct, frozen=True, kw_only=True):
     Start-up times vary by a log-normal factor of deviation ``spread``.  ``kill`` and ``memory``: it
     dies within ``dies_within_s``.  ``drop``: it never runs.  ``lose``: it runs, but is given up.
     Both are told of as lost after ``lost_after_s``.  ``duplicate``: it runs twice.  ``throttle``: it
-    is refused.  ``straggle``: it is ``slowdown`` times as slow.  ``fail``: its code raises.  News
+    is refused.  ``straggle``: it is ``slowdown`` times as slow.  ``hang``: within
+    ``dies_within_s`` it stands still.  ``fail``: its code raises.  News
     take up to ``news_s`` to come.
     """
 
@@ -52,6 +53,7 @@ class PlatformModel(msgspec.Struct, frozen=True, kw_only=True):
     duplicate: float = 0.0
     throttle: float = 0.0
     straggle: float = 0.0
+    hang: float = 0.0
     fail: float = 0.0
     dies_within_s: float = 1.0
     lost_after_s: float = 1.0
@@ -85,6 +87,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     budget_usd: float | None = None
     max_restarts: int = 3
     throttled_s: float = 10.0
+    silence_s: float = 4.0
     patience: int | None = None
     stop_at_s: float | None = None  # the user has had enough
     memory_mb: int = 1769
@@ -125,7 +128,7 @@ def _platform(chance: random.Random) -> PlatformModel:
     for kind in chance.sample(KINDS, chance.choice((0, 1, 1, 2, 3))):
         met[kind] = chance.choice((0.1, 0.2, 0.3))
     return PlatformModel(
-        lifetime_s=chance.choice((900.0, 900.0, 3.0, 1.5)),
+        lifetime_s=chance.choice((30.0, 30.0, 3.0, 1.5)),
         cold_start_s=chance.choice((0.05, 0.3)),
         concurrency=chance.choice((1_000, 1_000, 1_000, 2)),
         news_s=chance.choice((0.0, 0.02, 0.3)),

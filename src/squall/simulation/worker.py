@@ -10,9 +10,7 @@ from squall.simulation.platform import Seconds, VirtualContext
 from squall.simulation.scenario import Workload
 from squall.simulation.store import VirtualStore
 from squall.store.clocks import FINISHED
-
-INTERVAL_S = 0.2
-"""Seconds between two reports; as :mod:`squall.worker.reporter` has it."""
+from squall.worker.reporter import BEAT_S, INTERVAL_S
 
 _POLL_S = 0.2
 _GUARD_FLOOR_S, _LEAD_FLOOR_S, _LEAST_LEFT_S = 0.2, 0.3, 0.5
@@ -103,6 +101,8 @@ class Worker:
             if self._reason_to_end() is not None:
                 return False
             yield _POLL_S
+            if self._context.now() - self._reported_s > BEAT_S:
+                self._report(epoch, epoch_done=False, ending=False)
         return True
 
     def _arrive(self, barrier: int) -> None:
@@ -136,13 +136,15 @@ class Worker:
         return "handover" if self._context.remaining_s() < self._margin_s() else None
 
     def _send(self, *, epoch_done: bool, ending: bool = False) -> None:
-        if not self._rows and not epoch_done:
-            return
+        if self._rows or epoch_done:
+            self._report(self._epoch, epoch_done=epoch_done, ending=ending)
+
+    def _report(self, epoch: int, *, epoch_done: bool, ending: bool) -> None:
         now = self._context.now()
         report = Report(
             slot=self._slot,
             attempt=self._attempt,
-            epoch=self._epoch,
+            epoch=epoch,
             rows=self._rows,
             loss_sum=0.5 * self._rows,
             weight_sum=float(self._rows),

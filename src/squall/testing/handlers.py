@@ -230,3 +230,11 @@ def training_rows(event: Event, context: FunctionContext) -> list[int]:
     manifest = importlib.import_module("squall.data.training").load_training(objects, event["training"])
     read = importlib.import_module("squall.data.partitions").read_training
     return [read(objects, info).n_rows for info in manifest.partitions]
+
+
+def cpu_share(event: dict[str, Any], context: FunctionContext) -> float:
+    """Work as fast as it may for some seconds; CPU seconds in each."""
+    started, used = time.monotonic(), time.process_time()
+    while time.monotonic() - started < event["seconds"]:
+        pass
+    return (time.process_time() - used) / (time.monotonic() - started)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from squall.config import Problems, Run, available_cores, checked_run, is_auto
+from squall.config import Problems, Run, available_cores, checked_run, is_auto, is_isolated
 from squall.data.objects import ObjectStore, default_storage
 from squall.errors import SettingError, SquallError
 from squall.units import parse_duration
@@ -56,10 +56,10 @@ class MapSettings:
         Raises
         ------
         SettingError
-            If it is a folder, and functions are strictly isolated.
+            If it is a folder, and functions do not share this machine's.
         """
         objects = ObjectStore(default_storage() if self.run.storage is None else self.run.storage)
-        if self.run.resolve_backend().isolation == "strict" and objects.folder is not None:
+        if is_isolated(self.run.resolve_backend()) and objects.folder is not None:
             raise SettingError(
                 f"isolated functions share no files with their client, so they cannot reach {objects.url}",
                 where=where,

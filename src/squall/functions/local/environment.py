@@ -102,7 +102,7 @@ def live(move_in: Callable[[], Place]) -> NoReturn:
         _serve(place)
         code = 0
     except SystemExit as request:  # raised by the handler: it ends the process, as anywhere
-        code = _exit_code(request)
+        code = exit_code(request)
     except BaseException:  # noqa: BLE001 - this is the process's outermost frame
         traceback.print_exc()
     finally:
@@ -110,7 +110,8 @@ def live(move_in: Callable[[], Place]) -> NoReturn:
         os._exit(code)
 
 
-def _exit_code(request: SystemExit) -> int:
+def exit_code(request: SystemExit) -> int:
+    """The code with which a process ends that lets this pass; says what else it was given."""
     if request.code is None:
         return 0
     if isinstance(request.code, int):
@@ -145,8 +146,8 @@ def leave_launcher(birth: Birth) -> None:
 def settle(shape: wire.Prepare, temp_dir: str) -> socket.socket:
     """Make Python itself at home in this process; gives the channel."""
     tempfile.tempdir = temp_dir
-    sys.stdout = _text_stream(1)
-    sys.stderr = _text_stream(2)
+    sys.stdout = text_stream(1)
+    sys.stderr = text_stream(2)
     sys.path[:] = shape.sys_path
     sys.argv[:] = [shape.handler]
     channel = socket.socket(fileno=CHANNEL_FD)
@@ -188,7 +189,8 @@ def _keep_only(birth: Birth) -> None:
     os.closerange(CHANNEL_FD + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
-def _text_stream(fd: int) -> TextIO:
+def text_stream(fd: int) -> TextIO:
+    """A descriptor to print to, line by line."""
     return open(fd, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
 
 
@@ -229,12 +231,12 @@ def _serve(place: Place) -> None:
             try:
                 handler = load(shape.handler)
             except Exception as error:  # noqa: BLE001 - anything may be raised by an import
-                channel.sendall(wire.frame(_raised(error, memory.read(), last=True)))
+                channel.sendall(wire.frame(raised(error, memory.read(), last=True)))
                 return
             context.cold_start_s = time.monotonic() - place.started
             context.deadline = time.monotonic() + shape.timeout_s
             channel.sendall(wire.frame(wire.Loaded()))
-        done = _call(handler, call, context, memory)
+        done = call_handler(handler, call.event, context, memory.read)
         if os.getpid() != pid:  # the handler forked, and its child has come back here
             os._exit(0)
         channel.sendall(wire.frame(done))
@@ -251,16 +253,25 @@ def load(name: str) -> Handler:
     return handler
 
 
-def _call(handler: Handler, call: wire.Call, context: LocalContext, memory: _PeakMemory) -> wire.Done:
+def call_handler(
+    handler: Handler, event: bytes, context: LocalContext, memory: Callable[[], int]
+) -> wire.Done:
+    """Call it; what it returned or raised, and what ``memory`` says then.
+
+    Raises
+    ------
+    SystemExit
+        If the handler has: it wants to end its process.
+    """
     try:
-        result = handler(payload.decode(call.event), context)
+        result = handler(payload.decode(event), context)
     except SystemExit:
         raise
     except BaseException as error:  # noqa: BLE001 - whatever it is, the caller is told
         _flush()
-        return _raised(error, memory.read())
+        return raised(error, memory())
     _flush()
-    return _returned(result, memory.read())
+    return _returned(result, memory())
 
 
 def _returned(result: Any, peak: int) -> wire.Done:
@@ -278,7 +289,8 @@ def _returned(result: Any, peak: int) -> wire.Done:
     return wire.Done(value, peak_memory=peak)
 
 
-def _raised(error: BaseException, peak: int, last: bool = False) -> wire.Done:
+def raised(error: BaseException, peak: int, last: bool = False) -> wire.Done:
+    """An exception as its caller is told of it."""
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     lines = traceback.TracebackException(kind, error, _below_us(error.__traceback__))

@@ -28,7 +28,7 @@ import obstore  # noqa: F401 - imported only: see above
 import safetensors.numpy  # noqa: F401 - for the environments
 
 from squall.errors import PlatformError
-from squall.functions.local import environment, hiding, leftovers, memory, strict, wire
+from squall.functions.local import cpu, environment, hiding, leftovers, memory, strict, wire
 from squall.functions.local.link import ClientLink
 from squall.functions.local.supervisor import Supervisor
 from squall.log import get_logger
@@ -51,7 +51,7 @@ def main(fd: int) -> None:
         leftovers.remove_tree(orphan)
     memory.remove_orphans()
     name = leftovers.owner_name(os.getpid())
-    limiter = memory.choose(hello.memory, name)
+    limiter = _limiter(hello, name)
     home = tempfile.mkdtemp(prefix=name + "-", dir=folder)
     try:
         run, exposed = _isolation(hello, home)
@@ -63,6 +63,17 @@ def main(fd: int) -> None:
     gc.collect()
     gc.freeze()  # the collector would write to, and so copy, pages shared with environments
     Supervisor(ClientLink(client), hello, home, limiter, run).run()
+
+
+def _limiter(hello: wire.Hello, name: str) -> memory.MemoryLimiter:
+    limiter = memory.choose(hello.memory, name)
+    if not hello.emulate_cpu:
+        return limiter
+    try:
+        return cpu.proportional(limiter, name)
+    except PlatformError:
+        limiter.close()
+        raise
 
 
 def _isolation(hello: wire.Hello, home: str) -> tuple[Callable[[environment.Birth], NoReturn], list[str]]:

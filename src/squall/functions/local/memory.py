@@ -204,7 +204,7 @@ def choose(mechanism: str, name: str) -> MemoryLimiter:
         If cgroups are demanded and not permitted.
     """
     if mechanism != "watchdog":
-        for version, parent in _candidates(Path("/proc/self")):
+        for version, parent in parents(Path("/proc/self")):
             limiter = _try(version, parent, name)
             if limiter is not None:
                 return limiter
@@ -217,13 +217,14 @@ def choose(mechanism: str, name: str) -> MemoryLimiter:
 
 def remove_orphans() -> None:
     """Remove what launchers that were killed have left, with the processes in it."""
-    for version, parent in _candidates(Path("/proc/self")):
-        for orphan in orphans_in(parent):
-            _remove_parent(orphan, version)
+    for controller in ("memory", "cpu"):
+        for version, parent in parents(Path("/proc/self"), controller):
+            for orphan in orphans_in(parent):
+                _remove_parent(orphan, version)
 
 
-def _candidates(proc: Path) -> Iterator[tuple[Version, Path]]:
-    """Where a parent might be made, best first."""
+def parents(proc: Path, controller: str = "memory") -> Iterator[tuple[Version, Path]]:
+    """Where a cgroup might be made that limits that, best first."""
     try:
         mounts = (proc / "mountinfo").read_text().splitlines()
         own = (proc / "cgroup").read_text().splitlines()
@@ -234,11 +235,11 @@ def _candidates(proc: Path) -> Iterator[tuple[Version, Path]]:
         fields, _, filesystem = line.partition(" - ")
         root, mount = fields.split()[3:5]
         kind, _, options = filesystem.split(" ", 2)
-        if kind == "cgroup" and "memory" in options.split(","):
-            own_path = next((p for c, p in paths.items() if "memory" in c.split(",")), "/")
+        if kind == "cgroup" and controller in options.split(","):
+            own_path = next((p for c, p in paths.items() if controller in c.split(",")), "/")
             yield V1, _inside(Path(mount), root, own_path)
         elif kind == "cgroup2":
-            yield from ((V2, path) for path in _delegating(Path(mount), root, paths.get("", "/")))
+            yield from ((V2, path) for path in _delegating(Path(mount), root, paths.get("", "/"), controller))
 
 
 def _inside(mount: Path, root: str, own_path: str) -> Path:
@@ -247,15 +248,15 @@ def _inside(mount: Path, root: str, own_path: str) -> Path:
     return path if own_path.startswith(root) and path.is_dir() else mount
 
 
-def _delegating(mount: Path, root: str, own_path: str) -> Iterator[Path]:
-    """Ancestors of our own cgroup that give their children memory limits, nearest first.
+def _delegating(mount: Path, root: str, own_path: str, controller: str) -> Iterator[Path]:
+    """Ancestors of our own cgroup that give their children such limits, nearest first.
 
     In version 2 a cgroup that does so may hold no processes itself, so it is never our own.
     """
     path = _inside(mount, root, own_path)
     while True:
         control = path / "cgroup.subtree_control"
-        if control.exists() and "memory" in control.read_text().split():
+        if control.exists() and controller in control.read_text().split():
             yield path
         if path == mount:
             return

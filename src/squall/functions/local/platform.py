@@ -118,6 +118,8 @@ class LocalPlatform:
     isolation : {"off", "strict"}, default "off"
         With ``"strict"`` functions share nothing with the client and keep to the rules of
         AWS Lambda; see `LocalBackend`.
+    emulate_cpu : bool
+        Give functions CPU time in proportion to their memory; see `LocalBackend`.
 
     Notes
     -----
@@ -133,6 +135,7 @@ class LocalPlatform:
         lifetime_s: float | None = None,
         *,
         isolation: Isolation = "off",
+        emulate_cpu: bool = False,
         _memory: str = "auto",
         _idle_s: float = 60.0,
     ) -> None:
@@ -147,6 +150,7 @@ class LocalPlatform:
             _check_strict(lifetime_s, self._limits)
             lifetime_s = min(lifetime_s or math.inf, self._limits.timeout_s)
             concurrency = concurrency or self._limits.concurrency
+        self._emulate_cpu = emulate_cpu
         self._settings = (concurrency or DEFAULT_CONCURRENCY, _memory, _idle_s)
         self._lifetime_s = lifetime_s
         self._prefix = f"local-{secrets.token_hex(4)}"
@@ -234,7 +238,11 @@ class LocalPlatform:
         connection = self._held.current()
         if connection is None:
             hello = wire.Hello(
-                *self._settings, os.environ.get("PYTHONPATH"), self._strict, self._limits.temp_mb
+                *self._settings,
+                os.environ.get("PYTHONPATH"),
+                self._strict,
+                self._limits.temp_mb,
+                self._emulate_cpu,
             )
             connection = _connected(hello)
             self._held.add(connection)

@@ -15,11 +15,15 @@ from squall.functions.local.platform import LocalPlatform
 from squall.protocols import FunctionPlatform
 
 _lock = threading.Lock()
-_platforms: dict[tuple[int | None, float | None, str], LocalPlatform] = {}
+_platforms: dict[tuple[int | None, float | None, str, bool], LocalPlatform] = {}
 
 
 def shared(
-    concurrency: int | None = None, lifetime_s: float | None = None, isolation: Isolation = "off"
+    concurrency: int | None = None,
+    lifetime_s: float | None = None,
+    isolation: Isolation = "off",
+    *,
+    emulate_cpu: bool = False,
 ) -> LocalPlatform:
     """The platform with these settings, which the pool owns: do not close it.
 
@@ -27,16 +31,20 @@ def shared(
     --------
     LocalPlatform : for the parameters.
     """
-    key = (concurrency, lifetime_s, isolation)
+    key = (concurrency, lifetime_s, isolation, emulate_cpu)
     with _lock:
         if key not in _platforms:
-            _platforms[key] = LocalPlatform(concurrency, lifetime_s, isolation=isolation)
+            _platforms[key] = LocalPlatform(
+                concurrency, lifetime_s, isolation=isolation, emulate_cpu=emulate_cpu
+            )
         return _platforms[key]
 
 
 def open_platform(backend: LocalBackend) -> FunctionPlatform:
     """The shared platform that a run's backend asks for (the registry's entry)."""
-    platform = shared(backend.concurrency, backend.lifetime_s, backend.isolation)
+    platform = shared(
+        backend.concurrency, backend.lifetime_s, backend.isolation, emulate_cpu=backend.emulate_cpu
+    )
     return platform if backend.chaos is None else ChaosPlatform(platform, backend.chaos)
 
 

@@ -31,6 +31,7 @@ class Hello(Message, frozen=True, tag=1):
     pythonpath: str | None  # the client's PYTHONPATH; the launcher's own was amended
     strict: bool = False  # a fresh Python for every environment; no queue: THROTTLED
     temp_mb: int = 0  # (strict) what a function may keep in its temp folder
+    emulate_cpu: bool = False  # CPU time in proportion to memory
 
 
 class Prepare(Message, frozen=True, tag=2):
