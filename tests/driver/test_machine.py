@@ -529,6 +529,8 @@ class AnyCourse(RuleBasedStateMachine):
                     self.running[slot].append(attempt)
                 case Release(slot, attempt):
                     assert attempt in self.running[slot]
+                case Cancel(slot, attempt):  # it has been silent for too long
+                    self.running[slot].remove(attempt)
                 case Evaluate(epoch):
                     assert self.evaluating is None, "two evaluations at once"
                     self.evaluating = epoch
