@@ -32,7 +32,7 @@ def test_version_1_is_looked_for_below_our_own_cgroup(tmp_path: Path) -> None:
         "31 23 0:28 / {root} rw - tmpfs tmpfs rw\n35 31 0:32 / {root}/memory rw - cgroup cgroup rw,memory\n",
         "5:cpu,cpuacct:/else\n4:memory:/jobs/7\n0::/\n",
     )
-    assert list(memory._candidates(proc)) == [(V1, tmp_path / "memory/jobs/7")]
+    assert list(memory.parents(proc)) == [(V1, tmp_path / "memory/jobs/7")]
 
 
 def test_version_1_in_a_container_sees_only_its_own_part(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_version_1_in_a_container_sees_only_its_own_part(tmp_path: Path) -> None
         "35 31 0:32 /docker/ab {root}/memory rw - cgroup cgroup rw,memory\n",
         "4:memory:/docker/ab\n",
     )
-    assert [path.resolve() for _, path in memory._candidates(proc)] == [(tmp_path / "memory").resolve()]
+    assert [path.resolve() for _, path in memory.parents(proc)] == [(tmp_path / "memory").resolve()]
 
 
 def test_version_2_is_looked_for_where_memory_is_delegated(tmp_path: Path) -> None:
@@ -57,11 +57,11 @@ def test_version_2_is_looked_for_where_memory_is_delegated(tmp_path: Path) -> No
         "30 23 0:27 / {root}/unified rw - cgroup2 cgroup2 rw\n",
         "0::/user.slice/user-1.slice/session-1.scope\n",
     )
-    assert list(memory._candidates(proc)) == [(V2, root / "user.slice"), (V2, root)]
+    assert list(memory.parents(proc)) == [(V2, root / "user.slice"), (V2, root)]
 
 
 def test_no_proc_no_cgroups(tmp_path: Path) -> None:
-    assert list(memory._candidates(tmp_path)) == []
+    assert list(memory.parents(tmp_path)) == []
 
 
 def test_settings_of_version_1(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_kills_are_counted_by_the_kernel(
 
 
 def test_demanding_what_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_candidates", lambda proc: iter(()))
+    monkeypatch.setattr(memory, "parents", lambda proc, controller="memory": iter(()))
     assert memory.choose("auto", "squall-x").name == "watchdog"
     with pytest.raises(PlatformError, match="no cgroup"):
         memory.choose("cgroup", "squall-x")

@@ -15,11 +15,17 @@ import pytest
 from squall.simulation.job import simulate
 from squall.simulation.scenario import KINDS, Scenario
 
-SCHEDULES, BATCH = 10_000, 500
+SCHEDULES, QUICK, BATCH = 10_000, 2_000, 500
 KEPT = sorted((Path(__file__).parent / "kept").glob("*.json"))
 
 
-@pytest.mark.parametrize("first", range(0, SCHEDULES, BATCH))
+FIRSTS = [
+    pytest.param(first, marks=pytest.mark.slow if first >= QUICK else ())
+    for first in range(0, SCHEDULES, BATCH)
+]
+
+
+@pytest.mark.parametrize("first", FIRSTS)
 def test_schedules(first: int) -> None:
     for seed in range(first, first + BATCH):
         simulate(Scenario.draw(seed))

@@ -98,6 +98,7 @@ class TlsDoor:
             for task in rest:
                 task.cancel()
             await asyncio.gather(*rest, return_exceptions=True)
+            await asyncio.sleep(0.1)  # the sockets are closed by then
             self._loop.call_soon(self._loop.stop)
 
         asyncio.run_coroutine_threadsafe(end(), self._loop)
@@ -106,10 +107,14 @@ class TlsDoor:
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
-        while data := await reader.read(1 << 16):
-            writer.write(data)
-            await writer.drain()
+    try:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(1 << 16):
+                writer.write(data)
+                await writer.drain()
+    except asyncio.CancelledError:
+        writer.transport.abort()
+        raise
     writer.close()
 
 

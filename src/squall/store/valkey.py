@@ -79,8 +79,11 @@ def connect(address: str, token: str = "", patience: Patience | None = None) -> 
     StoreError
         If the address is not of this form, nobody answers there, or the password is wrong.
     """
-    store = ValkeyStore(ValkeyConnection(address, token, patience))
-    store.open()
+    with contextlib.ExitStack() as undo:
+        store = ValkeyStore(ValkeyConnection(address, token, patience))
+        undo.callback(store.close)
+        store.open()
+        undo.pop_all()
     return store
 
 
