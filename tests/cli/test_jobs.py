@@ -67,10 +67,11 @@ def test_a_job_that_has_ended_is_left_alone(finished: tuple[str, Path], command:
         squall_(command, finished[0], "--storage", finished[1])
 
 
-@pytest.mark.parametrize("command", ["stop", "logs", "cost", "status"])
+@pytest.mark.parametrize("command", ["stop", "logs", "cost", "status", "resume"])
 def test_a_job_that_never_was_is_told(finished: tuple[str, Path], command: str) -> None:
-    with pytest.raises(SquallError, match="no record of a job"):
-        squall_(command, "nosuchjob", "--storage", finished[1])
+    for job in ("nosuchjob", "../..", ""):
+        with pytest.raises(SquallError, match="no record of a job"):
+            squall_(command, job, "--storage", finished[1])
 
 
 def test_no_jobs_are_told(tmp_path: Path) -> None:

@@ -217,6 +217,8 @@ def test_stat(two_shards: Served) -> None:
     ("settings", "problems"),
     [
         ({"listen": "tcp://0.0.0.0:0"}, ["needs a token"]),
+        ({"listen": "tcp://0.0.0.0:0", "token": "deadbeef"}, ["can be guessed"]),
+        ({"listen": "tcp://0.0.0.0:0", "token": "0" * 64}, ["can be guessed"]),
         ({"listen": "http://x", "shards": 0, "memory": "x"}, ["listen", "shards", "memory"]),
         ({"listen": "unix:/tmp/x", "shards": 2}, ["one shard"]),
         ({"snapshot_every": "0.1s", "keep": 0}, ["below 1s", "needs snapshot", "keep"]),

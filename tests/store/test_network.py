@@ -25,7 +25,7 @@ from squall.store import connect
 
 address, seconds = sys.argv[1], float(sys.argv[2])
 rows, ones = np.arange(10), np.ones((10, 1), dtype=np.float32)
-with connect(address, "between us", lambda: seconds) as store:
+with connect(address, "between us and nobody else", lambda: seconds) as store:
     store.control.open_job("job", 1)
     store.tables.create(TableSpec("job/w", 10, 1, OptimizerSpec("sgd", 1.0), 10))
     store.control.register("job", 0, 0, 1)
@@ -79,7 +79,7 @@ def cable() -> Iterator[Cable]:
 
 @contextlib.contextmanager
 def process(namespace: str, *command: str) -> Iterator[subprocess.Popen[str]]:
-    environment = {**os.environ, "SQUALL_STORE_TOKEN": "between us"}
+    environment = {**os.environ, "SQUALL_STORE_TOKEN": "between us and nobody else"}
     with subprocess.Popen(
         ["ip", "netns", "exec", namespace, *command],
         stdin=subprocess.PIPE,

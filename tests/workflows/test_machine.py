@@ -303,3 +303,13 @@ def test_a_thousand_quick_items_take_few_calls_and_slow_ones_one_each() -> None:
             world.do(event, after=0.002 + item_s * len(call.items))
         assert len(world.names) <= most
         assert item_s < 1.0 or len(world.names) == 1000
+
+
+def test_nothing_waits_for_an_item_that_was_cancelled_before_its_next_call() -> None:
+    world = World(machine(1), 1)
+    world.do(Submitted(0, (10,), None))
+    (call,) = world.running.values()
+    world.end(call, Outcome(OutcomeKind.THROTTLED), set(), set())
+    assert not world.core.is_idle
+    world.do(Cancelled((0,)))
+    assert world.core.is_idle

@@ -82,6 +82,7 @@ def _words(tags: dict[str, str]) -> str:
 def run_resume(job: str, storage: str | None, out: Path | None) -> None:
     """Go on with an interrupted job, and save its model where it was to be saved."""
     objects = _objects(storage)
+    read_record(objects, job)  # which says what was probably meant
     tags = read_description(objects, job).tags
     target = out or (Path(tags[OUT]) if OUT in tags else None)
     if target is None:

@@ -45,6 +45,10 @@ MAX_RESTARTS = 5
 RESTARTS_S = 60.0
 """Seconds in which these are counted."""
 
+MIN_TOKEN, MIN_TOKEN_LETTERS = 20, 6
+"""Characters, and different ones, that a token needs beyond the loopback interface: a recorded greeting
+lets anybody try tokens without asking the store."""
+
 _POLL_S = 0.1
 _log = get_logger(__name__)
 
@@ -117,10 +121,17 @@ class ServeSettings:
         except ValueError:
             problems.add(f'listen={self.listen!r} must be "tcp://host:port" or "unix:/path"')
             return
-        if not is_loopback(host) and not self.token:
+        if is_loopback(host):
+            return
+        if not self.token:
             problems.add(
                 f"listen={self.listen!r} can be reached from elsewhere, so it needs a token: "
                 "give --token-file, or set SQUALL_STORE_TOKEN"
+            )
+        elif len(set(self.token)) < MIN_TOKEN_LETTERS or len(self.token) < MIN_TOKEN:
+            problems.add(
+                f"listen={self.listen!r} can be reached from elsewhere, where a token of under {MIN_TOKEN} "
+                "characters, or of few different ones, can be guessed: make one at random"
             )
 
     def _check_tls(self, problems: Problems) -> None:

@@ -228,6 +228,7 @@ class MapMachine:
         for item in items:
             self._settled.extend(bytes(max(0, item + 1 - len(self._settled))))
             self._settle(item)
+        self._rests = [rest for rest in self._rests if self._open(rest.items)]
         return [Kill(call) for call in self.running if all(self._settled[item] for item in call.items)]
 
     def _call_ended(self, event: Ended, now: float) -> list[Command]:
