@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from squall._kernels import FrameServer
-from squall.errors import StoreError
+from squall.errors import CorruptError, StoreError
 from squall.records import Float32, InitialValues, TableSpec
 from squall.store import wire
 from squall.store.blob_service import BlobService
@@ -446,8 +446,19 @@ class StoreService:
         archive = Archive(request.url, 0, 1)
         numbers = await asyncio.to_thread(archive.numbers)
         if numbers:
-            await Snapshots(self, archive, _CHECKPOINTS, job=request.job).restore(numbers[-1])
+            await self._restore_checkpoint(request, archive, numbers[-1])
         return Answer(wire.Done(bool(numbers)))
+
+    async def _restore_checkpoint(self, request: wire.RestoreJob, archive: Archive, number: int) -> None:
+        try:
+            await Snapshots(self, archive, _CHECKPOINTS, job=request.job).restore(number)
+        except CorruptError as error:
+            self._close_job(request.job)
+            raise StoreError(
+                f"the checkpoint of job {request.job} is damaged: {error.what}",
+                where=f"{request.url}/{number}",
+                fix="remove it: the job then goes on from the one before, or from its first row",
+            ) from error
 
     # ------------------------------------------------------------------- for snapshots
 
