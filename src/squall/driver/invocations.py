@@ -15,6 +15,9 @@ from squall.records import Outcome, WorkerTask
 END_S = 30.0
 """Seconds to wait at the end for functions that were told to end."""
 
+LAST_WORDS = 2000
+"""Characters of its output that go with an end, which the job's log keeps."""
+
 _log = get_logger(__name__)
 
 Key = tuple[int, int]  # slot, attempt
@@ -42,7 +45,7 @@ class Invocations:
 
         def ended(outcome: Outcome) -> None:
             self._logs[key] = invocation.logs()
-            self._emit(Ended(*key, outcome, 0, self._logs[key]))
+            self._emit(Ended(*key, outcome, 0, self._logs[key][-LAST_WORDS:]))
 
         invocation.add_done_callback(ended)
 

@@ -90,8 +90,15 @@ class Keeper:
         if now - self._looked > LOOK_S:
             self._looked = now
             self._write_logs(logs())
-            return self._objects.exists(stop_key(self._job))
+            return self._is_to_stop()
         return False
+
+    def _is_to_stop(self) -> bool:
+        try:
+            return self._objects.exists(stop_key(self._job))
+        except StoreError as error:  # training needs no answer; the next look may get one
+            _log.warning("nobody could be asked whether job %s is to stop: %s", self._job, error)
+            return False
 
     def close(self, logs: Callable[[], Logs]) -> None:
         """Wait for a checkpoint that is being written; write the last logs."""
