@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from squall.estimators.submit import submit as submit
     from squall.estimators.transformers import FeatureHasher as FeatureHasher
     from squall.estimators.transformers import MinMaxScaler as MinMaxScaler
+    from squall.planning.scripted import ScriptedPlanner as ScriptedPlanner
     from squall.worker.strategies import ParameterServer as ParameterServer
     from squall.workflows.executor import Executor as Executor
     from squall.workflows.futures import as_completed as as_completed
@@ -50,6 +51,7 @@ _NAMES = {
     "ParameterServer": "squall.worker.strategies:ParameterServer",
     "Pipeline": "squall.estimators.pipeline:Pipeline",
     "Run": "squall.config:Run",
+    "ScriptedPlanner": "squall.planning.scripted:ScriptedPlanner",
     "SquallError": "squall.errors:SquallError",
     "as_completed": "squall.workflows.futures:as_completed",
     "call": "squall.workflows.map:call",
@@ -78,6 +80,7 @@ __all__ = [
     "ParameterServer",
     "Pipeline",
     "Run",
+    "ScriptedPlanner",
     "SquallError",
     "__version__",
     "as_completed",

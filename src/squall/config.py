@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, get_args
 
 from squall.errors import SettingError, SquallError, UnknownSettingError
+from squall.protocols import Planner
 from squall.records import Chaos, Fault, FaultKind, FaultPoint
 from squall.registry import BACKENDS
 from squall.units import parse_duration, parse_money, parse_size
@@ -38,6 +39,8 @@ MAX_WORKERS = 1_000
 
 _AUTO = '"auto" or '
 STORES = ("embedded", "tcp")
+PLANS = ("fixed",)
+MIN_MEMORY_MB = 128
 _STORE_ADDRESS = re.compile(r"embedded|tcp|unix:.+|(tcp|tls)://[^\s,/@]+:\d+(,[^\s,/@]+:\d+)*")
 Isolation = Literal["off", "strict"]
 DEFAULT_PRICES = "aws-lambda-us-east-1"
@@ -397,6 +400,9 @@ class Run:
         How often a store that ends with this process (``"embedded"``, ``"tcp"``) is written to
         ``storage``, from where ``squall resume`` goes on after a crash of this process.  Default
         ``"30s"``; None for never: then a job that is resumed trains from its first row again.
+    plan : str or planner object, default "fixed"
+        ``"fixed"``: `workers` and `memory` stay what they are.  A planner is asked between epochs, before
+        each of which workers then wait for each other: :class:`squall.ScriptedPlanner`.
 
     Raises
     ------
@@ -421,6 +427,7 @@ class Run:
     prices: str | os.PathLike[str] = DEFAULT_PRICES
     random_state: int = 0
     checkpoint: str | float | None = "30s"
+    plan: str | Planner = "fixed"
 
     def __post_init__(self) -> None:
         problems = Problems("Run")
@@ -432,8 +439,10 @@ class Run:
             )
         problems.integer("workers", self.workers, 1, high=MAX_WORKERS, auto=True)
         size = problems.check(parse_size, "memory", self.memory)
-        if size is not None and size < 128 << 20:
-            problems.add(f"memory={self.memory!r} is below 128MB, the least that a function can have")
+        if size is not None and size < MIN_MEMORY_MB << 20:
+            problems.add(
+                f"memory={self.memory!r} is below {MIN_MEMORY_MB}MB, the least that a function can have"
+            )
         if self.storage is not None and not isinstance(self.storage, (str, os.PathLike)):
             problems.add(f"storage={self.storage!r} must be a path or a URL")
         elif self.storage is not None and not os.fspath(self.storage):
@@ -477,6 +486,12 @@ class Run:
         problems.integer("random_state", self.random_state, 0)
         if self.checkpoint is not None:
             problems.check(parse_duration, "checkpoint", self.checkpoint)
+        if isinstance(self.plan, str):
+            problems.choice("plan", self.plan, PLANS)
+        elif isinstance(self.plan, type) or not callable(getattr(self.plan, "next_plan", None)):
+            problems.add(
+                f"plan={self.plan!r} is neither a name nor a planner such as ScriptedPlanner({{2: 4}})"
+            )
         problems.raise_if_any()
 
     def replace(self, **changes: Any) -> Run:
@@ -500,6 +515,11 @@ class Run:
     def resolve_backend(self) -> Backend:
         """The backend object."""
         return BACKEND_SETTINGS[self.backend]() if isinstance(self.backend, str) else self.backend
+
+    @property
+    def planner(self) -> Planner | None:
+        """Who is asked between epochs; nobody if the plan is fixed."""
+        return None if isinstance(self.plan, str) else self.plan
 
     @property
     def memory_mb(self) -> int:

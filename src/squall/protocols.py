@@ -19,12 +19,14 @@ from squall.records import (
     Meeting,
     Numbers,
     Outcome,
+    Plan,
     RawBlock,
     ReduceOp,
     Registration,
     Report,
     Shape,
     SharedTable,
+    Situation,
     Stamp,
     Steps,
     Sync,
@@ -143,8 +145,13 @@ class Tables(Protocol):
     beyond ±65504 cut to that.  Where nothing travels (mapped memory) they stay as they are.
     """
 
-    def create(self, spec: TableSpec) -> None:
-        """Make a table of zeros.  The same spec again is a no-op; another is an error."""
+    def create(self, spec: TableSpec, source: str | None = None) -> None:
+        """Make a table of zeros.  The same spec again is a no-op; another is an error.
+
+        With ``source``, another table of the same spec but for its name, make it a copy: of that
+        one's weights, optimiser state and step, not of what its slots have sent.  It may be in another
+        open job, and with other slots.  Nobody may update the source meanwhile.
+        """
 
     def drop(self, name: str) -> None:
         """Remove a table; no error if it is not there."""
@@ -473,6 +480,18 @@ class Strategy(Protocol):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over from a predecessor."""
+
+
+class Planner(Protocol):
+    """Chooses how many functions of what size train.
+
+    Asked by the driver from a thread, one question at a time.  What it answers is in the job's log, so
+    that it is not asked twice; a job that is resumed makes it anew from its settings, which are a
+    msgspec struct.  What it needs to remember it has to find in the situation.
+    """
+
+    def next_plan(self, situation: Situation) -> Plan:
+        """The plan for epochs from ``situation.epoch`` on; the present one to leave all as it is."""
 
 
 # -------------------------------------------------------------------------------------- data

@@ -430,8 +430,36 @@ class Chaos(msgspec.Struct, frozen=True, kw_only=True):
     script: tuple[Fault, ...] = ()
 
 
+class Plan(msgspec.Struct, frozen=True):
+    """How many functions of what memory (in MB) train."""
+
+    workers: int
+    memory_mb: int
+
+
+class Situation(msgspec.Struct, frozen=True):
+    """What a planner knows of a job when it is asked how to go on.
+
+    ``epoch`` is the first one to be planned: ``history`` has a record for each one before it.
+    """
+
+    plan: Plan
+    epoch: int
+    epochs: int
+    rows: int  # of the training data
+    history: list[HistoryRecord]
+    time_s: float
+    cost_usd: float
+    deadline_s: float | None
+    budget_usd: float | None
+
+
 class WorkerTask(msgspec.Struct, frozen=True):
-    """The event that starts a worker: references only, far below the payload limit."""
+    """The event that starts a worker: references only, far below the payload limit.
+
+    It works on epochs ``first_epoch`` … ``epochs − 1``, counting minibatches from the first of them.
+    From epoch ``held_from`` on it begins one only when the driver has said so, under `epoch_key`.
+    """
 
     job: str
     slot: int
@@ -449,6 +477,8 @@ class WorkerTask(msgspec.Struct, frozen=True):
     standby: bool = False  # wait until the predecessor has handed the slot over
     chaos: Chaos | None = None
     token: str = ""  # what a store on TCP asks for
+    first_epoch: int = 0
+    held_from: int | None = None
 
     def __repr__(self) -> str:
         shown = {name: getattr(self, name) for name in self.__struct_fields__ if name != "token"}
@@ -501,6 +531,14 @@ class CallsDone(msgspec.Struct, frozen=True):
     busy_s: float  # in the user's code
     gets: int  # object-store reads
     puts: int  # object-store writes
+
+
+def epoch_key(job: str, epoch: int) -> str:
+    """The blob that tells workers that wait before an epoch: `GO_ON`, or `LEAVE` it to others."""
+    return f"{job}/epochs/{epoch}"
+
+
+GO_ON, LEAVE = b"go on", b"leave"
 
 
 def turn_key(job: str, slot: int, attempt: int) -> str:

@@ -76,5 +76,7 @@ STORES = Registry(
 )
 """Stores that are not Squall's own servers, by the scheme of their addresses."""
 
+PLANNERS = Registry("planner", {"ScriptedPlanner": Entry("squall.planning.scripted:ScriptedPlanner")})
+
 OBJECTS = Registry("object store", {"default": Entry("squall.data.objects:ObjectStore")})
 """:class:`squall.protocols.Objects` by their URL."""

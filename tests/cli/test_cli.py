@@ -120,6 +120,10 @@ def test_predict_prints_to_standard_output_and_needs_no_label(cli: Run, small: P
             "cannot be written: No such file or directory",
         ),
         (["--label", "income-per-year", "--prices", "aws"], "price list"),
+        (["--label", "income-per-year", "--plan", "3"], "EPOCH:WORKERS"),
+        (["--label", "income-per-year", "--plan", "3:4,3:5"], "says twice what comes after epoch 3"),
+        (["--label", "income-per-year", "--plan", "3:0"], "workers after epoch 3=0"),
+        (["--label", "income-per-year", "--plan", "3:4@lots"], "'lots' is not a size"),
         (["--label", "race"], "two classes"),
     ],
 )
@@ -308,6 +312,15 @@ def test_status_of_a_job_that_is_not_there(cli: Run, small: Path) -> None:
     code, _, err = cli("status", job[:-1])
     assert code == 1
     assert f'did you mean "{job}"' in err
+
+
+def test_a_plan_that_changes_is_followed_and_told(cli: Run, small: Path) -> None:
+    words = ("train", "logistic", small, "--label", "income-per-year", "--workers", "1", "--epochs", "3")
+    code, out, _ = cli(*words, "--plan", "1:2, 2:@2GB")
+    assert code == 0
+    code, out, _ = cli("status", out.split("job ")[1].split()[0])
+    assert "from epoch 2 on 2 workers of 1,769 MB instead of 1 of 1,769 MB" in " ".join(out.split())
+    assert "from epoch 3 on 2 workers of 2,048 MB instead of 2 of 1,769 MB" in " ".join(out.split())
 
 
 def test_training_stops_by_the_held_out_loss(cli: Run, small: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from squall.driver.joblog import Entry, JobLog, TakenOverError, read_log
 from squall.driver.ledger import Ledger, load_prices
 from squall.driver.machine import JobMachine
 from squall.errors import CorruptError, StoreError
-from squall.records import Outcome, OutcomeKind, Phases, Report
+from squall.records import Outcome, OutcomeKind, Phases, Plan, Report
 
 REPORT = Report(0, 1, 0, 10, 5.0, 10.0, True, 0.5, 0.25, Phases(compute=0.5, gets=2))
 EVENTS: list[Event] = [
@@ -44,7 +44,9 @@ def test_what_is_written_is_read(objects: ObjectStore) -> None:
 
 def test_a_machine_is_the_same_after_its_events_have_been_through_the_log(objects: ObjectStore) -> None:
     def machine() -> JobMachine:
-        return JobMachine(2, 3, Ledger(load_prices("aws-lambda-us-east-1"), 1769, 0.0), evaluates=True)
+        return JobMachine(
+            Plan(2, 1769), 3, Ledger(load_prices("aws-lambda-us-east-1"), 1769, 0.0), evaluates=True
+        )
 
     first, second, log = machine(), machine(), JobLog(objects, "job")
     for number, event in enumerate(EVENTS):

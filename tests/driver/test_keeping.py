@@ -14,10 +14,13 @@ from squall.driver.ledger import Ledger, load_prices
 from squall.driver.machine import JobMachine
 from squall.driver.record import JobRecord, Recorder, record_of
 from squall.errors import StoreError
+from squall.records import Plan
 
 
 def record() -> JobRecord:
-    machine = JobMachine(1, 2, Ledger(load_prices("aws-lambda-us-east-1"), 1769, 0.0), evaluates=False)
+    machine = JobMachine(
+        Plan(1, 1769), 2, Ledger(load_prices("aws-lambda-us-east-1"), 1769, 0.0), evaluates=False
+    )
     return record_of("job", machine, 1.5, {})
 
 

@@ -31,7 +31,7 @@ from squall.driver.events import (
 from squall.driver.ledger import Ledger, load_prices
 from squall.driver.machine import JobMachine, Limits
 from squall.errors import DivergenceError, FunctionError, JobError
-from squall.records import HeldOut, Outcome, OutcomeKind, Phases, Report
+from squall.records import HeldOut, Outcome, OutcomeKind, Phases, Plan, Report
 
 FINISHED = Outcome(OutcomeKind.RETURNED, {"end": "finished"}, billed_s=1.0)
 HANDOVER = Outcome(OutcomeKind.RETURNED, {"end": "handover"}, billed_s=1.0)
@@ -41,9 +41,17 @@ THROTTLED = Outcome(OutcomeKind.THROTTLED)
 KILLED = Outcome(OutcomeKind.KILLED, signal=9, billed_s=1.0)
 
 
-def make(n_slots: int = 2, epochs: int = 2, *, evaluates: bool = False, **limits: float | int) -> JobMachine:
-    ledger = Ledger(load_prices("aws-lambda-us-east-1"), 1769, 0.0)
-    return JobMachine(n_slots, epochs, ledger, evaluates=evaluates, limits=Limits(**limits))  # type: ignore[arg-type]
+def make(
+    n_slots: int = 2,
+    epochs: int = 2,
+    *,
+    evaluates: bool = False,
+    planned: bool = False,
+    **limits: float | int,
+) -> JobMachine:
+    plan, ledger = Plan(n_slots, 1769), Ledger(load_prices("aws-lambda-us-east-1"), 1769, 0.0)
+    bounds = Limits(**limits)  # type: ignore[arg-type]
+    return JobMachine(plan, epochs, ledger, evaluates=evaluates, limits=bounds, planned=planned)
 
 
 def report(

@@ -13,10 +13,13 @@ from squall.driver.logs import MAX_CHARACTERS, read_logs, write_logs
 from squall.driver.machine import JobMachine
 from squall.driver.record import JobRecord, Recorder, read_record, record_of, recorded_jobs
 from squall.errors import CorruptError, SquallError
+from squall.records import Plan
 
 
 def record(job: str) -> JobRecord:
-    machine = JobMachine(1, 2, Ledger(load_prices("aws-lambda-us-east-1"), 1769, 0.0), evaluates=False)
+    machine = JobMachine(
+        Plan(1, 1769), 2, Ledger(load_prices("aws-lambda-us-east-1"), 1769, 0.0), evaluates=False
+    )
     return record_of(job, machine, 1.5, {"out": "m.squall"})
 
 

@@ -1,11 +1,18 @@
 """A client that is killed at a chosen moment of its job's log; run by test_resume as a process of its own.
 
-Arguments: storage, store, consistency, moment.  It prints the job's URL.
+Arguments: storage, store, consistency, moment.  It prints the job's URL.  A moment is
+
+- ``"<record>:<point>"`` or ``"<command>:<point>"``: at that record of the log, or the first one that has
+  to be written before a command of that name is carried out; ``before``, ``during`` or ``after`` the
+  write;
+- ``"stopping"``: when it has been written down that the job is to stop;
+- ``"finishing"``: when the last epoch is about to be measured.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import time
@@ -15,10 +22,15 @@ import numpy as np
 
 import squall
 from squall.data import objects
-from squall.driver.events import Stop
+from squall.driver import resuming
+from squall.driver.events import Command, Event, Stop
 from squall.driver.joblog import Entry, JobLog
+from squall.driver.keeping import Keeper
 from squall.driver.measuring import Measurer
 from squall.testing import Chaos
+
+OF_PLANS = ("Proceed", "EndLeg", "Switch")
+PLANNER = squall.ScriptedPlanner({3: 3, 6: (1, "1024MB")})
 
 
 def data() -> tuple[np.ndarray, np.ndarray]:
@@ -33,11 +45,20 @@ def model(consistency: str) -> squall.Pipeline:
     return squall.make_pipeline(squall.MinMaxScaler(), final)
 
 
-def run(storage: str, store: str) -> squall.Run:
-    """A worker is killed at its 100th minibatch, so that there is a replacement to be logged."""
+def run(storage: str, store: str, moment: str = "") -> squall.Run:
+    """A worker is killed at its 100th minibatch, so that there is a replacement to be logged.
+
+    If the moment is one of a job that changes its plan, its plan changes twice.
+    """
     backend = squall.LocalBackend(chaos=Chaos(slot=1, attempt=1, minibatch=100))
     return squall.Run(
-        backend=backend, workers=2, storage=storage, store=store, checkpoint="0.05s", random_state=0
+        backend=backend,
+        workers=2,
+        storage=storage,
+        store=store,
+        checkpoint="0.05s",
+        random_state=0,
+        plan=PLANNER if moment.startswith(OF_PLANS) else "fixed",
     )
 
 
@@ -66,11 +87,16 @@ def die_at(moment: str) -> None:
 
         start, Measurer.start = Measurer.start, measure  # type: ignore[method-assign]
         return
-    number, _, point = moment.partition(":")
-    log = JobLog.append
+    which, _, point = moment.partition(":")
+    log, note = JobLog.append, Keeper.note
+    coming: set[str] = set()
+
+    def notes(self: Keeper, at: float, event: Event, commands: list[Command]) -> None:
+        coming.update(type(command).__name__ for command in commands)
+        note(self, at, event, commands)
 
     def append(self: JobLog, entries: list[Entry]) -> None:
-        if self._number != int(number):
+        if which not in coming and str(self._number) != which:
             return log(self, entries)
         if point == "before":
             die()
@@ -79,17 +105,28 @@ def die_at(moment: str) -> None:
         log(self, entries)
         return die()
 
-    JobLog.append = append  # type: ignore[method-assign]
+    JobLog.append, Keeper.note = append, notes  # type: ignore[method-assign]
+
+
+def bring_about(moment: str, job: squall.Job[Any]) -> None:
+    """What does not come by itself."""
+    if moment.startswith(("stopping", "RequestStop", "Cancel")):
+        while job.status().epoch < 3:
+            time.sleep(0.001)
+    if moment.startswith("Cancel"):
+        found = re.findall(r"worker 0, .* in process (\d+)", job.logs())
+        os.kill(int(found[-1]), signal.SIGSTOP)
+    if moment.startswith(("stopping", "RequestStop", "CancelAll")):
+        job.stop()
 
 
 if __name__ == "__main__":
     storage, store, consistency, moment = sys.argv[1:]
     die_at(moment)
     X, y = data()
-    job = squall.submit(model(consistency), (X, y), validation=(X[:300], y[:300]), run=run(storage, store))
+    resuming.SILENCE_OF_WORKERS_S = 0.5
+    settings = run(storage, store, moment)
+    job = squall.submit(model(consistency), (X, y), validation=(X[:300], y[:300]), run=settings)
     print(job.url, flush=True)
-    if moment == "stopping":
-        while job.status().epoch < 3:
-            time.sleep(0.001)
-        job.stop()
+    bring_about(moment, job)
     job.wait()

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import pytest
 import squall
 from squall.data.objects import ObjectStore
 from squall.driver.joblog import JobLog, TakenOverError, read_log
+from squall.driver.keeping import REACHING_OUT
 from squall.driver.resuming import find_interrupted, take_over
 from squall.errors import JobError
 from squall.store.cluster import ServeSettings, StoreCluster
@@ -58,6 +60,53 @@ def test_a_job_killed_at_a_transition_ends_with_the_same_bits(
     launched = 2 if moment.startswith("0:") and not moment.endswith("after") else 3
     assert len(job.status().attempts) >= launched
     assert job.bill is not None and job.bill.invocations == len(job.status().attempts)
+
+
+def fit_planned(storage: str) -> np.ndarray:
+    X, y = resumed_script.data()
+    run = resumed_script.run(storage, "embedded", "Switch").replace(backend="local")
+    coefficients: np.ndarray = resumed_script.model("bsp").fit(X, y, run=run).steps[-1][1].coef_
+    return coefficients
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
+    """The model of a job that changes its plan, and that nothing happened to."""
+    return fit_planned(str(tmp_path_factory.mktemp("storage")))
+
+
+COMMANDS = [command.__name__ for command in get_args(REACHING_OUT)]
+QUICK = ("EndLeg:during", "Switch:before", "Switch:after", "Cancel:after")
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pytest.param(moment, marks=() if moment in QUICK else pytest.mark.slow)
+        for moment in (f"{command}:{p}" for command in COMMANDS for p in ("before", "during", "after"))
+    ],
+)
+def test_a_job_killed_at_any_command_that_reaches_out(
+    moment: str, tmp_path: Path, expected: np.ndarray, planned: np.ndarray
+) -> None:
+    """All of the machine's commands by which others act; the log is written before each."""
+    job = squall.Job.open(killed(tmp_path, "embedded", "bsp", moment))
+    fitted = job.wait()
+    if moment.startswith(("RequestStop", "CancelAll")):
+        forgotten = moment in ("RequestStop:before", "RequestStop:during")
+        assert fitted.stopped_ == ("epochs" if forgotten else "stopped by the user")
+    else:
+        of_plans = moment.startswith(resumed_script.OF_PLANS)
+        assert np.array_equal(fitted.steps[-1][1].coef_, planned if of_plans else expected)
+        assert [h.epoch for h in fitted.history_] == list(range(1, 13))
+        if of_plans:
+            assert [h.workers for h in fitted.history_] == [2] * 3 + [3] * 3 + [1] * 6
+    assert not list((tmp_path / "jobs").glob("*")), "a job that has ended leaves nothing"
+    assert job.bill is not None and job.bill.invocations == len(job.status().attempts)
+
+
+def test_the_bits_of_a_planned_job_are_always_the_same(tmp_path: Path, planned: np.ndarray) -> None:
+    assert np.array_equal(fit_planned(str(tmp_path)), planned)
 
 
 def test_a_job_killed_while_its_last_epoch_is_measured(tmp_path: Path, expected: np.ndarray) -> None:

@@ -97,6 +97,18 @@ def test_short_lives_hand_over(census: Path, s3: str) -> None:
     assert [record.rows for record in model.history_] == [32561] * 20
 
 
+def test_the_plan_changes(census: Path, s3: str) -> None:
+    planner = squall.ScriptedPlanner({2: 3, 3: (1, "2GB")})
+    data = squall.read_csv(census, label=LABEL)
+    model = pipeline(epochs=4).fit(data, run=strict_run(plan=planner))
+    assert [(record.workers, record.rows) for record in model.history_] == [
+        (2, 32561),
+        (2, 32561),
+        (3, 32561),
+        (1, 32561),
+    ]
+
+
 def test_a_job_survives_what_happens_on_clouds(census: Path, s3: str) -> None:
     script = (
         Fault(do="duplicate", slot=0, attempt=1),

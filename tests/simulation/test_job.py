@@ -16,7 +16,7 @@ from squall.records import OutcomeKind, Report
 from squall.simulation import job, worker
 from squall.simulation.invariants import BrokenInvariantError
 from squall.simulation.job import Simulation, simulate
-from squall.simulation.scenario import DriverDeath, PlatformModel, Scenario, Workload
+from squall.simulation.scenario import Change, DriverDeath, PlatformModel, Scenario, Workload
 
 FAULTY = PlatformModel(
     lifetime_s=60.0,
@@ -86,15 +86,30 @@ def test_functions_that_live_shortly_hand_over_to_stand_bys() -> None:
     assert machine.status(0.0).lost_s < ends["handover"] * cold_s / 2, "successors were ready"
 
 
-def test_a_driver_that_dies_at_any_event_is_succeeded() -> None:
-    whole = simulate(Scenario(seed=5))
+CHANGES = (Change(epoch=1, workers=3, memory_mb=3008), Change(epoch=2, workers=1))
+
+
+@pytest.mark.parametrize("changes", [None, (), CHANGES], ids=["fixed", "asked", "changed"])
+def test_a_driver_that_dies_at_any_event_is_succeeded(changes: tuple[Change, ...] | None) -> None:
+    workload = Workload(epochs=3, rows=1_000)
+    whole = simulate(Scenario(seed=5, workload=workload, changes=changes))
     for event in range(1, whole.n_events + 1):
         for when in ("before", "logged", "commanded"):
             for restores in (False, True):
                 death = DriverDeath(event=event, when=when, restores=restores, orphans=not restores)
-                simulation = simulate(Scenario(seed=5, deaths=(death,)))
-                assert simulation.machine.reason == "epochs"
-                assert len(simulation.machine.history) == 2
+                scenario = Scenario(seed=5, workload=workload, deaths=(death,), changes=changes)
+                machine = simulate(scenario).machine
+                assert machine.reason == "epochs"
+                assert machine.leg.number == (2 if changes else 0)
+
+
+def test_functions_of_each_leg_have_its_memory() -> None:
+    simulation = simulate(Scenario(workload=Workload(epochs=3), changes=CHANGES))
+    machine, ledger = simulation.machine, simulation.machine.ledger
+    by_leg = [(0, 1769), (0, 1769), (1, 3008), (1, 3008), (1, 3008), (2, 1769)]
+    assert len(machine.attempts) == len(by_leg)
+    metered = sum(s * mb / 1024 for s, (_, mb) in zip(simulation.platform.billed_s, by_leg, strict=True))
+    assert ledger.bill(simulation.time_s).gb_seconds == pytest.approx(metered, rel=1e-3)
 
 
 @pytest.mark.parametrize("n_workers", [1_000, 5_000])

@@ -50,3 +50,4 @@ def test_the_schedules_meet_every_fault_and_every_end() -> None:
     assert reasons >= {"epochs", "deadline", "budget", "stopped by the user"}
     assert {end.machine.state for end in ends} == {"finished", "failed"}
     assert {end.drivers for end in ends} == {1, 2, 3}
+    assert {end.machine.leg.number for end in ends} == {0, 1, 2}

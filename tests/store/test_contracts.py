@@ -51,6 +51,13 @@ class StoresTables:
         store.control.close_job(new_job)
 
     @pytest.fixture
+    def larger_job(self, store: Store, new_job: str) -> Iterator[str]:
+        larger = f"{new_job}-larger"
+        store.control.open_job(larger, 2 * N_SLOTS)
+        yield larger
+        store.control.close_job(larger)
+
+    @pytest.fixture
     def sharding(self, request: pytest.FixtureRequest) -> Literal["hash", "range"]:
         return "range" if "by range" in request.node.callspec.params["address"] else "hash"
 

@@ -118,6 +118,13 @@ def train_logistic(
             "[bold]kill=0.05,dup=0.05,drop=0.05,delay=0.1,throttle=0.1[/bold]; also seed, quota, max."
         ),
     ] = None,
+    plan: Annotated[
+        str,
+        typer.Option(
+            help='"fixed", or changes between epochs: [bold]3:4,6:8@3008MB[/bold] is 4 workers after '
+            "3 epochs, 8 of that memory after 6."
+        ),
+    ] = "fixed",
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Start anew, also if the same command was interrupted before.")
     ] = False,
@@ -153,6 +160,7 @@ def train_logistic(
             seed=seed,
             fresh=fresh,
             chaos=chaos,
+            plan=plan,
         )
     )
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import squall
 from squall.cli.chaos import parse_chaos
 from squall.cli.jobs import COMMAND, OUT
+from squall.cli.plan import parse_plan
 from squall.cli.quality import held_out_quality
 from squall.cli.show import console, follow, print_end, print_metrics
 from squall.config import DEFAULT_PRICES, Problems
@@ -55,6 +56,7 @@ class TrainOptions:
     seed: int
     fresh: bool = False
     chaos: str | None = None
+    plan: str = "fixed"
 
 
 def train_logistic(options: TrainOptions) -> None:
@@ -139,6 +141,7 @@ def _settings(options: TrainOptions) -> tuple[squall.Run, squall.LogisticRegress
     _collect(problems, model._check_settings)
     prices = DEFAULT_PRICES if options.prices is None else options.prices
     chaos = None if options.chaos is None else parse_chaos(problems, options.chaos)
+    plan = parse_plan(problems, options.plan)
     backend = _collect(problems, lambda: squall.LocalBackend(chaos=chaos)) or "local"
     run = _collect(
         problems,
@@ -151,6 +154,7 @@ def _settings(options: TrainOptions) -> tuple[squall.Run, squall.LogisticRegress
             budget=options.budget,
             prices=prices,
             random_state=options.seed,
+            plan=plan,
         ),
     )
     if options.storage:

@@ -151,7 +151,9 @@ class MinibatchStream:
     seed : int
         Seed of all orders, ≥ 0.
     start_minibatch : int
-        Minibatches that this slot has done since the job began, over all epochs.
+        Minibatches that this slot has done since ``first_epoch`` began.
+    first_epoch : int
+        Where minibatches are counted from.
 
     Attributes
     ----------
@@ -180,10 +182,11 @@ class MinibatchStream:
         epochs: int,
         seed: int,
         start_minibatch: int = 0,
+        first_epoch: int = 0,
     ) -> None:
         self._manifest, self._batch_size, self._block_rows = manifest, batch_size, block_rows
         self._n_slots, self._slot, self._seed, self._epochs = n_slots, slot, seed, epochs
-        self._start = start_minibatch
+        self._start, self._first_epoch = start_minibatch, first_epoch
         self._store = store
         self._prefetcher: Prefetcher[tuple[_Group, Block]] | None = None
         self.fetch_s = 0.0
@@ -242,7 +245,7 @@ class MinibatchStream:
 
     def _epochs_left(self) -> Iterator[tuple[int, list[_Task]]]:
         skip = self._start
-        for epoch in range(self._epochs):
+        for epoch in range(self._first_epoch, self._epochs):
             visits = shares(self._manifest, self._block_rows, self._seed, epoch, self._n_slots, self._slot)
             tasks = []
             for i, share in enumerate(visits):

@@ -11,6 +11,7 @@ from squall.data.objects import ObjectStore
 from squall.driver.spec import JobSpec, Prepared
 from squall.errors import CorruptError, JobError
 from squall.records import Chaos, OptimizerSpec
+from squall.registry import PLANNERS
 
 FORMAT = 1
 
@@ -117,14 +118,30 @@ def run_of(description: JobDescription) -> Run:
     backend = settings.pop("backend")
     if backend["chaos"] is not None:
         backend["chaos"] = msgspec.convert(backend["chaos"], Chaos)
-    return Run(backend=BACKEND_SETTINGS[backend.pop("name", "local")](**backend), **settings)
+    plan = settings.pop("plan", "fixed")
+    if not isinstance(plan, str):
+        plan = msgspec.convert(plan["settings"], PLANNERS.load(plan["name"]), strict=False)
+    return Run(backend=BACKEND_SETTINGS[backend.pop("name", "local")](**backend), plan=plan, **settings)
 
 
 def _plain_run(run: Run, storage: str) -> dict[str, Any]:
     backend = run.resolve_backend()
-    whole = msgspec.to_builtins(run.replace(backend="local", prices=str(run.prices), storage=None))
+    whole = msgspec.to_builtins(
+        run.replace(backend="local", prices=str(run.prices), storage=None, plan="fixed")
+    )
     described = {"name": backend.name, **msgspec.to_builtins(backend)}
-    return {**whole, "backend": described, "storage": storage}
+    return {**whole, "backend": described, "storage": storage, "plan": _plain_plan(run)}
+
+
+def _plain_plan(run: Run) -> Any:
+    """Planners that are not Squall's own cannot be made anew: whoever resumes is told which it was."""
+    if run.planner is None:
+        return run.plan
+    ours = isinstance(run.planner, msgspec.Struct)
+    return {
+        "name": type(run.planner).__name__,
+        "settings": msgspec.to_builtins(run.planner, str_keys=True) if ours else None,
+    }
 
 
 def _key(job: str) -> str:

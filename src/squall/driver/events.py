@@ -7,7 +7,16 @@ from __future__ import annotations
 
 import msgspec
 
-from squall.records import HeldOut, Outcome, OutcomeKind, Report
+from squall.records import HeldOut, Outcome, OutcomeKind, Plan, Report
+
+
+class Leg(msgspec.Struct, frozen=True):
+    """A stretch of a job's epochs under one plan; ``number`` counts from 0."""
+
+    number: int
+    first_epoch: int
+    plan: Plan
+
 
 # ------------------------------------------------------------------------------------ events
 
@@ -57,6 +66,19 @@ class Stop(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
+class Planned(msgspec.Struct, frozen=True, tag=True):
+    """The planner has said by which plan epochs from ``epoch`` on are trained."""
+
+    epoch: int
+    plan: Plan
+
+
+class Arranged(msgspec.Struct, frozen=True, tag=True):
+    """Store and platform are ready for leg number ``leg`` of the job, under its new plan."""
+
+    leg: int
+
+
 class Tick(msgspec.Struct, frozen=True, tag=True):
     """Time has passed."""
 
@@ -82,7 +104,7 @@ class Resumed(msgspec.Struct, frozen=True, tag=True):
     restored: bool
 
 
-Event = Start | Reported | Ended | Evaluated | Stop | Tick | StoreRestored | Resumed
+Event = Start | Reported | Ended | Evaluated | Stop | Planned | Arranged | Tick | StoreRestored | Resumed
 
 # ---------------------------------------------------------------------------------- commands
 
@@ -112,6 +134,36 @@ class Evaluate(msgspec.Struct, frozen=True):
     epoch: int
 
 
+class AskPlanner(msgspec.Struct, frozen=True):
+    """Ask how to go on with epochs from ``epoch`` on; all before are complete, and workers wait."""
+
+    epoch: int
+
+
+class Proceed(msgspec.Struct, frozen=True):
+    """Let the workers that wait begin an epoch."""
+
+    epoch: int
+
+
+class EndLeg(msgspec.Struct, frozen=True):
+    """Tell the workers that wait before an epoch to leave it to others, who go on under another plan."""
+
+    epoch: int
+
+
+class Arrange(msgspec.Struct, frozen=True):
+    """Make store and platform ready for a leg; all workers of the one before have ended."""
+
+    leg: Leg
+
+
+class Switch(msgspec.Struct, frozen=True):
+    """From now on commands are about this leg; give back what the one before held."""
+
+    leg: Leg
+
+
 class Cancel(msgspec.Struct, frozen=True):
     """End one invocation, which has been given up; the platform may not be able to."""
 
@@ -123,4 +175,16 @@ class CancelAll(msgspec.Struct, frozen=True):
     """End all invocations that still run."""
 
 
-Command = Launch | Release | RequestStop | Evaluate | Cancel | CancelAll
+Command = (
+    Launch
+    | Release
+    | RequestStop
+    | Evaluate
+    | AskPlanner
+    | Proceed
+    | EndLeg
+    | Arrange
+    | Switch
+    | Cancel
+    | CancelAll
+)

@@ -7,7 +7,18 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from squall.data.objects import ObjectStore
-from squall.driver.events import Cancel, CancelAll, Command, Event, Launch, RequestStop, Tick
+from squall.driver.events import (
+    Cancel,
+    CancelAll,
+    Command,
+    EndLeg,
+    Event,
+    Launch,
+    Proceed,
+    RequestStop,
+    Switch,
+    Tick,
+)
 from squall.driver.joblog import Entry, JobLog
 from squall.driver.logs import write_logs
 from squall.driver.record import JobRecord, Recorder
@@ -19,6 +30,9 @@ FLUSH_S = 1.0
 
 LOOK_S = 2.0
 """Seconds between two looks for a stop flag; logs are written as often, if there is news."""
+
+REACHING_OUT = Launch | RequestStop | Proceed | EndLeg | Switch | Cancel | CancelAll
+"""Commands by which others act: what led to them is written down before."""
 
 Logs = dict[tuple[int, int], str]
 
@@ -137,7 +151,7 @@ def belongs_in_log(event: Event, commands: list[Command]) -> bool:
 
 def reaches_out(commands: list[Command]) -> bool:
     """Whether others will act by these commands, so that what led to them is written down before."""
-    return any(isinstance(command, Launch | RequestStop | Cancel | CancelAll) for command in commands)
+    return any(isinstance(command, REACHING_OUT) for command in commands)
 
 
 def stop_key(job: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import dataclass
 from importlib import resources
 
 import msgspec
@@ -81,6 +82,14 @@ def _read_file(name: str) -> bytes | None:
         raise SettingError(f"the price list cannot be read: {error.strerror}", where=name[:200]) from error
 
 
+@dataclass(slots=True)
+class _Running:
+    """An invocation that has not ended: since when it is billed, and its memory."""
+
+    since: float
+    gb: float
+
+
 class Ledger:
     """Adds up what one job uses.
 
@@ -89,7 +98,7 @@ class Ledger:
     prices : PriceList
         What things cost.
     memory_mb : int
-        Memory of each function.
+        Memory of each function, until `resize`.
     now : float
         Time at which the job (and so the store's machine) starts, in seconds.
     """
@@ -97,30 +106,34 @@ class Ledger:
     def __init__(self, prices: PriceList, memory_mb: int, now: float) -> None:
         self._prices, self._gb = prices, memory_mb / 1024
         self._opened = now
-        self._running: dict[tuple[int, int], float] = {}
-        self._billed_s = 0.0
+        self._running: dict[tuple[int, int], _Running] = {}
+        self._gb_seconds = 0.0
         self._invocations = self._gets = self._puts = 0
+
+    def resize(self, memory_mb: int) -> None:
+        """Functions that are launched from now on have another memory."""
+        self._gb = memory_mb / 1024
 
     def launch(self, key: tuple[int, int], now: float) -> None:
         """An invocation (slot, attempt) has been sent."""
-        self._running[key] = now
+        self._running[key] = _Running(now, self._gb)
         self._invocations += 1
 
     def heard(self, key: tuple[int, int], billed_s: float, now: float) -> None:
         """A running invocation says how much has been billed: its start is known better now."""
         if key in self._running:
-            self._running[key] = now - billed_s
+            self._running[key].since = now - billed_s
 
     def running_s(self, key: tuple[int, int], now: float) -> float:
         """Seconds that a running invocation has been billed for so far."""
-        return max(0.0, now - self._running.get(key, now))
+        return max(0.0, now - self._running[key].since) if key in self._running else 0.0
 
     def end(self, key: tuple[int, int], billed_s: float) -> float:
         """An invocation has ended; returns what it cost, in dollars."""
-        self._running.pop(key, None)
-        rounded = self._round(billed_s)
-        self._billed_s += rounded
-        return rounded * self._gb * self._prices.gb_second + self._prices.request
+        ended = self._running.pop(key, None)
+        gb_seconds = self._round(billed_s) * (self._gb if ended is None else ended.gb)
+        self._gb_seconds += gb_seconds
+        return gb_seconds * self._prices.gb_second + self._prices.request
 
     def objects(self, gets: int, puts: int) -> None:
         """Requests to the object store."""
@@ -129,8 +142,8 @@ class Ledger:
 
     def bill(self, now: float) -> Bill:
         """Everything so far; running invocations count up to ``now``."""
-        running = sum(self._round(now - started) for started in self._running.values())
-        gb_seconds = (self._billed_s + running) * self._gb
+        running = sum(self._round(now - each.since) * each.gb for each in self._running.values())
+        gb_seconds = self._gb_seconds + running
         return Bill(
             compute_usd=gb_seconds * self._prices.gb_second,
             requests_usd=self._invocations * self._prices.request,

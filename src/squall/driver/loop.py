@@ -12,14 +12,14 @@ import time
 import uuid
 from contextlib import ExitStack
 
-import msgspec
-
 from squall.data.objects import ObjectStore, default_storage
 from squall.driver import events
 from squall.driver.arrivals import Arrivals, Happened, Unheard
 from squall.driver.causes import rounds_lost, store_lost
 from squall.driver.claims import claim
 from squall.driver.description import describe
+from squall.driver.errands import Errands
+from squall.driver.execution import Execution
 from squall.driver.invocations import Invocations
 from squall.driver.joblog import JobLog, TakenOverError
 from squall.driver.keeping import Keeper
@@ -29,7 +29,7 @@ from squall.driver.resuming import Resumption, machine_of
 from squall.driver.session import HEARTBEAT_S, Session, open_session, warm_up
 from squall.driver.spec import JobResult, JobSpec, Prepared, stopped_early
 from squall.log import get_logger
-from squall.records import Float32, HistoryRecord, JobStatus, turn_key
+from squall.records import Float32, HistoryRecord, JobStatus
 from squall.store.connection import REPLY_TIMEOUT_S
 
 _log = get_logger(__name__)
@@ -125,12 +125,13 @@ class JobLoop:
 
     def _run(self, objects: ObjectStore, recorder: Recorder, resources: ExitStack) -> JobResult:
         recorder.write(self._record())
-        warm = warm_up(self.spec.run, self._patience, resources)
+        warm = warm_up(self.spec.run, self._machine.leg.plan.memory_mb, self._patience, resources)
         resources.callback(self._forget, objects)
         prepared = self._prepare(objects)
         read, written, resumed = objects.gets, objects.puts, self._resumption is not None
         session = open_session(
             self.id,
+            self._machine.leg,
             self.spec,
             prepared,
             objects,
@@ -148,9 +149,14 @@ class JobLoop:
         resources.callback(measurer.close)
         resources.callback(self._invocations.end)
         resources.callback(measurer.unwanted)
+        errands = Errands(self._inbox.put, self._patience)
+        resources.callback(errands.close)
         resources.callback(self._leaving.set)
+        execution = Execution(
+            self.spec, self._machine, session, self._invocations, measurer, errands, prepared.rows
+        )
         try:
-            weights = self._drive(session, prepared, keeper, measurer)
+            weights = self._drive(session, prepared.rows, keeper, measurer, execution)
         except TakenOverError:
             self._left = True
             raise
@@ -189,10 +195,12 @@ class JobLoop:
 
     # --------------------------------------------------------------------------------- the loop
 
-    def _drive(self, session: Session, prepared: Prepared, keeper: Keeper, measurer: Measurer) -> Float32:
-        machine, control = self._machine, session.store.control
-        arrivals = Arrivals(lambda slot: int(control.progress(self.id, slot)[0]))
-        self._inbox.put(self._first_event(session, prepared))
+    def _drive(
+        self, session: Session, rows: int, keeper: Keeper, measurer: Measurer, execution: Execution
+    ) -> Float32:
+        machine = self._machine
+        arrivals = Arrivals(session.progress)
+        self._inbox.put(self._first_event(session, rows))
         ticked = self._now()
         while not machine.ended:
             arrived = self._next_events(session, arrivals)
@@ -209,19 +217,18 @@ class JobLoop:
                     measurer.keep_best()
                 for command in commands:
                     _log.debug("job %s: %s: %s", self.id, type(event).__name__, command)
-                    self._execute(command, session, measurer)
+                    execution.carry_out(command, now)
         if machine.error is not None:
             raise machine.error
         if not machine.trained_rows:
             raise stopped_early("any row was trained on", machine.reason)
-        weights = session.store.tables.pull(session.task.table)
+        weights = session.store.tables.pull(session.present.task.table)
         return weights if self.spec.patience is None else measurer.best(weights)
 
-    def _first_event(self, session: Session, prepared: Prepared) -> events.Event:
+    def _first_event(self, session: Session, rows: int) -> events.Event:
         if self._machine.state == "preparing":
-            return events.Start(prepared.rows)
-        progress = session.store.control.progress
-        positions = [int(progress(self.id, slot)[0]) for slot in range(self.spec.n_workers)]
+            return events.Start(rows)
+        positions = [session.progress(slot) for slot in range(self._machine.leg.plan.workers)]
         return events.Resumed(positions, session.restored)
 
     def _handle(self, event: events.Event, now: float) -> list[events.Command]:
@@ -248,22 +255,6 @@ class JobLoop:
             if session.rounds_split:
                 raise rounds_lost(event.told)
         return arrivals.take(event)
-
-    def _execute(self, command: events.Command, session: Session, measurer: Measurer) -> None:
-        match command:
-            case events.Launch(slot, attempt, standby):
-                task = msgspec.structs.replace(session.task, slot=slot, attempt=attempt, standby=standby)
-                self._invocations.launch(session.endpoint, task)
-            case events.Release(slot, attempt):
-                session.store.blobs.put(turn_key(self.id, slot, attempt), b"go")
-            case events.RequestStop():
-                session.store.control.request_stop(self.id)
-            case events.Evaluate(epoch):
-                measurer.start(epoch, session.store.tables.pull(session.task.table))
-            case events.Cancel(slot, attempt):
-                self._invocations.cancel((slot, attempt))
-            case events.CancelAll():
-                self._invocations.cancel()
 
     # ----------------------------------------------------------------------------------- the end
 

@@ -10,6 +10,10 @@
         │                                                    until a Stop or a limit ends that, too)
         └──────────────── error that no retry mends ──▶ failed
 
+With a planner, workers wait between epochs until it has been asked (AskPlanner ─▶ Planned).  If the plan
+is another one, they end, the shell makes store and platform ready for the job's next *leg*
+(Arrange ─▶ Arranged), and workers of the new number and size are launched.
+
 The shell (:mod:`squall.driver.loop`) turns what happens into events, and executes the
 commands.  Times are seconds since the job began.
 """
@@ -23,6 +27,8 @@ import msgspec
 from squall.driver import causes
 from squall.driver.epochs import EpochBook
 from squall.driver.events import (
+    Arrange,
+    Arranged,
     Cancel,
     CancelAll,
     Command,
@@ -31,6 +37,8 @@ from squall.driver.events import (
     Evaluated,
     Event,
     Launch,
+    Leg,
+    Planned,
     Release,
     Reported,
     RequestStop,
@@ -38,11 +46,22 @@ from squall.driver.events import (
     Start,
     Stop,
     StoreRestored,
+    Switch,
     Tick,
 )
 from squall.driver.ledger import Ledger
+from squall.driver.legs import Legs
 from squall.errors import SquallError
-from squall.records import AttemptRecord, HeldOut, HistoryRecord, JobStatus, Outcome, OutcomeKind, Report
+from squall.records import (
+    AttemptRecord,
+    HeldOut,
+    HistoryRecord,
+    JobStatus,
+    Outcome,
+    OutcomeKind,
+    Plan,
+    Report,
+)
 
 STOP_MARGIN_S = 0.25
 """Time that stopping takes; deadline and budget count it in."""
@@ -89,6 +108,7 @@ class _Slot:
     """A worker's place.  Usually one attempt runs; near its end a stand-by waits beside it."""
 
     newest: int = 0
+    earlier: int = 0  # attempts up to this one belong to legs before
     running: set[int] = field(default_factory=set)
     done: bool = False
     failures: int = 0  # in a row, without progress in between
@@ -108,18 +128,29 @@ class JobMachine:
 
     Parameters
     ----------
-    n_slots, epochs : int
-        How many workers, and how often each row is visited.
+    plan : Plan
+        How many workers of what size, to begin with.
+    epochs : int
+        How often each row is visited.
     ledger : Ledger
         Adds up the cost.
     evaluates : bool
         Whether there are held-out rows.
     limits : Limits
         What ends it early.
+    planned : bool
+        Whether a planner is asked between epochs.
     """
 
     def __init__(
-        self, n_slots: int, epochs: int, ledger: Ledger, *, evaluates: bool, limits: Limits | None = None
+        self,
+        plan: Plan,
+        epochs: int,
+        ledger: Ledger,
+        *,
+        evaluates: bool,
+        limits: Limits | None = None,
+        planned: bool = False,
     ) -> None:
         self.state = "preparing"
         self.reason = ""
@@ -131,20 +162,31 @@ class JobMachine:
         self._book = EpochBook()
         self._epochs, self._evaluates = epochs, evaluates
         self._limits = Limits() if limits is None else limits
-        self._slots = [_Slot() for _ in range(n_slots)]
+        self._legs = Legs(plan, epochs, planned=planned)
+        self._slots = [_Slot() for _ in range(plan.workers)]
         self._evaluating: int | None = None
         self._evaluated = -1  # newest epoch measured
-        self._unfinished = n_slots  # slots that have not done all epochs or been given up
-        self._behind = n_slots  # slots that have not done the epoch that is open
+        self._unfinished = plan.workers  # slots that have not done all epochs or been given up
+        self._behind = plan.workers  # slots that have not done the epoch that is open
         self._moved_at = 0.0  # when some worker was last known to get further
         self._stop_at: float | None = None
         self._started_at = 0.0
-        self._restored: dict[str, str] = {}  # shards of the store that came back from snapshots
+        self._notes: dict[str, str] = {}  # what its user should know
 
     @property
     def ended(self) -> bool:
         """Whether nothing more will come."""
         return self.state in ("finished", "failed")
+
+    @property
+    def leg(self) -> Leg:
+        """The part of the job that is being worked on."""
+        return self._legs.now
+
+    @property
+    def epochs_of_leg(self) -> tuple[int, int | None]:
+        """Where its workers end, and from which epoch on they have to be let in; None if never."""
+        return self._legs.end, self._legs.held_from
 
     @property
     def is_ending(self) -> bool:
@@ -178,8 +220,12 @@ class JobMachine:
             case Stop(reason):
                 return self._stop(reason, now)
             case StoreRestored(incarnation, told):
-                self._restored.setdefault(incarnation, f"after {now:.1f} s: {told}")
+                self._notes.setdefault(incarnation, f"after {now:.1f} s: {told}")
                 return []  # each worker finds out by itself, and ends
+            case Planned(epoch, plan):
+                return self._legs.planned(epoch, plan) if self.state == "running" else []
+            case Arranged(leg):
+                return self._arranged(leg, now) if self.state == "running" else []
             case Tick():
                 return self._tick(now)
             case Resumed(positions, restored):
@@ -203,7 +249,34 @@ class JobMachine:
         self.ledger.launch(key, now)
         return Launch(number, slot.newest, standby)
 
+    def _arranged(self, number: int, now: float) -> list[Command]:
+        leg = self._legs.arranged(number)
+        if leg is None:
+            return []
+        self._notes[f"leg {number}"] = f"after {now:.1f} s: {self._legs.told}"
+        self.ledger.resize(leg.plan.memory_mb)
+        self._slots = [self._slot_of_new_leg(number, now) for number in range(leg.plan.workers)]
+        self._unfinished = leg.plan.workers
+        self._count_behind()
+        return [Switch(leg), *(self._launch(slot, now) for slot in range(leg.plan.workers))]
+
+    def _slot_of_new_leg(self, number: int, now: float) -> _Slot:
+        before = max((attempt for slot, attempt in self.attempts if slot == number), default=0)
+        still_since = self._slots[number].still_since if number < len(self._slots) else None
+        return _Slot(
+            newest=before,
+            earlier=before,
+            heard=before,
+            epochs_done=self.leg.first_epoch,
+            still_since=still_since,
+        )
+
+    def _is_of_earlier_leg(self, number: int, attempt: int) -> bool:
+        return number >= len(self._slots) or attempt <= self._slots[number].earlier
+
     def _reported(self, report: Report, now: float) -> list[Command]:
+        if self._is_of_earlier_leg(report.slot, report.attempt):
+            return []  # its worker was given up, and the leg ended without it
         slot = self._slots[report.slot]
         if 0 < report.number <= slot.n_reports.get(report.attempt, 0):
             return []  # the driver before this one had heard of it
@@ -218,7 +291,7 @@ class JobMachine:
         # if the predecessor died before it could say so.
         self._has_done(slot, report.epoch + report.epoch_done)
         commands = self._close_epochs(now)
-        wanted = self.state == "running" and slot.epochs_done < self._epochs
+        wanted = self.state == "running" and slot.epochs_done < self._legs.end
         if report.ending and wanted and slot.newest == report.attempt:
             commands.append(self._launch(report.slot, now, standby=True))
         return commands
@@ -243,7 +316,10 @@ class JobMachine:
         complete = min(slot.epochs_done for slot in self._slots)
         self._book.close(complete, now, self.ledger.bill(now).total_usd)
         self._count_behind()
-        return self._evaluate_newest()
+        return [*self._evaluate_newest(), *self._ask_planner()]
+
+    def _ask_planner(self) -> list[Command]:
+        return self._legs.ask(len(self.history)) if self.state == "running" else []
 
     def _count_behind(self) -> None:
         self._behind = sum(slot.epochs_done <= len(self.history) for slot in self._slots)
@@ -279,11 +355,11 @@ class JobMachine:
     # ------------------------------------------------------------------------- ends of workers
 
     def _worker_ended(self, event: Ended, now: float) -> list[Command]:
-        slot, outcome = self._slots[event.slot], event.outcome
-        key = (event.slot, event.attempt)
+        key, outcome = (event.slot, event.attempt), event.outcome
         known = self.attempts.get(key)
         if known is None or known.outcome is not None:
             return []  # told twice
+        slot = self._slots[event.slot]
         done_before = slot.minibatches
         slot.minibatches = event.minibatches if event.rolled_back else max(done_before, event.minibatches)
         slot.running.discard(event.attempt)
@@ -334,7 +410,7 @@ class JobMachine:
         if slot.running:  # a stand-by is not needed any more; it will find nothing left to do
             return self._successor(event, slot, now)
         self._set_done(slot)
-        self._has_done(slot, self._epochs)
+        self._has_done(slot, self._legs.end)
         return [*self._close_epochs(now), *self._finish_if_all_done(now)]
 
     def _set_done(self, slot: _Slot, *, done: bool = True) -> None:
@@ -352,6 +428,8 @@ class JobMachine:
     def _finish_if_all_done(self, now: float) -> list[Command]:
         if self._unfinished:
             return []
+        if self.state == "running" and (leg := self._legs.following) is not None:
+            return [Arrange(leg)]
         if self.state == "stopping":
             self._book.close_partial(now, self.ledger.bill(now).total_usd)
         else:
@@ -388,7 +466,11 @@ class JobMachine:
             self.state = self.state if measure else "finished"
             return measure
         self.state, self.reason = "running", ""
+        self._legs.forget_question()
+        measure += self._ask_planner()
         to_do = [number for number, slot in enumerate(self._slots) if not slot.done]
+        if not to_do:
+            return [*measure, *self._finish_if_all_done(now)]
         return [*measure, *(self._launch(number, now) for number in to_do)]
 
     def _lose_all(self, now: float) -> None:
@@ -492,5 +574,5 @@ class JobMachine:
             lost_s=sum(a.lost_s for a in attempts),
             attempts=attempts,
             reason=self.reason,
-            notes=list(self._restored.values()),
+            notes=list(self._notes.values()),
         )

@@ -15,6 +15,7 @@ from squall.driver.machine import JobMachine, Limits
 from squall.driver.record import read_record, record_key
 from squall.driver.spec import JobSpec
 from squall.errors import JobError, SquallError
+from squall.records import Plan
 
 SILENCE_S = 10.0
 """Seconds without a sign of life, by the watcher's own clock, after which a driver counts as dead."""
@@ -73,7 +74,7 @@ def take_over(objects: ObjectStore, job: str, silence_s: float = SILENCE_S) -> R
 def machine_of(spec: JobSpec, resumption: Resumption | None) -> JobMachine:
     """A job's machine at its start, or as its log has left it."""
     machine = JobMachine(
-        spec.n_workers,
+        Plan(spec.n_workers, spec.run.memory_mb),
         spec.epochs,
         Ledger(load_prices(spec.run.prices), spec.run.memory_mb, 0.0),
         evaluates=spec.evaluate is not None,
@@ -85,6 +86,7 @@ def machine_of(spec: JobSpec, resumption: Resumption | None) -> JobMachine:
             max_restarts=MAX_RESTARTS,
             silence_s=SILENCE_OF_WORKERS_S,
         ),
+        planned=spec.run.planner is not None,
     )
     if resumption is not None:
         machine.ledger.objects(resumption.description.gets, resumption.description.puts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
@@ -14,18 +14,18 @@ import numpy as np
 
 from squall.config import STORES, Run, is_elsewhere
 from squall.data.objects import ObjectStore
-from squall.driver.arrivals import Arrived, Happened, Unheard
-from squall.driver.events import StoreRestored
+from squall.driver.events import Leg
 from squall.driver.keeping import checkpoints_of
+from squall.driver.listening import Emit, listen_to, telling
 from squall.driver.spec import JobSpec, Prepared, StoppedError
-from squall.errors import LostUpdatesError, SettingError, SquallError, StoreError, StoreLostError
+from squall.errors import JobError, SettingError, StoreError, StoreLostError
 from squall.log import get_logger
 from squall.protocols import Endpoint
-from squall.records import Shape, WorkerTask
+from squall.records import Shape, TableSpec, WorkerTask
 from squall.registry import BACKENDS
 from squall.store import Store, StoreAddress, connect
 from squall.store.auth import store_token
-from squall.store.connection import Forgiveness, Patience
+from squall.store.connection import Patience
 from squall.store.process import end_silent_store, shared_store
 from squall.worker.strategies import strategy_from_dict
 
@@ -36,26 +36,7 @@ HANDLER = "squall.worker.main:handle"
 HEARTBEAT_S = 10.0
 """Seconds in which a store must answer a job whose time is up, or which is ending."""
 
-_POLL_S = 1.0
 _log = get_logger(__name__)
-
-
-@dataclass(frozen=True)
-class Session:
-    """A job's connections.  ``task`` is the event of every worker, but for slot and attempt.
-
-    ``rounds_split`` says that rounds of all workers' updates are put together by each of several
-    shards: were one of them restored, it would be some rounds behind the others.  ``restored`` says
-    that the store is not the one in which a job that is resumed was, but at best its checkpoint.
-    ``checkpoint`` writes one of that number; None where the store outlives this process.
-    """
-
-    store: Store
-    rounds_split: bool
-    restored: bool
-    checkpoint: Callable[[int], None] | None
-    endpoint: Endpoint
-    task: WorkerTask
 
 
 @dataclass(frozen=True)
@@ -66,10 +47,10 @@ class WarmUp:
     endpoint: Future[Endpoint]
 
 
-def warm_up(run: Run, patience: Patience, resources: ExitStack) -> WarmUp:
+def warm_up(run: Run, memory_mb: int, patience: Patience, resources: ExitStack) -> WarmUp:
     """Start both at once, each on a thread; errors come out where the result is taken."""
     threads = ThreadPoolExecutor(2, "squall-warm-up")
-    started = WarmUp(threads.submit(_store, run), threads.submit(_endpoint, run))
+    started = WarmUp(threads.submit(_store, run), threads.submit(_endpoint, run, memory_mb))
 
     def leave() -> None:
         # What hangs while it starts stays with the pool, whose end ends it too.
@@ -97,27 +78,183 @@ def _is_private(run: Run) -> bool:
     return run.store in STORES
 
 
-def _endpoint(run: Run) -> Endpoint:
+def _endpoint(run: Run, memory_mb: int) -> Endpoint:
     backend = run.resolve_backend()
-    shape = Shape(handler=HANDLER, memory_mb=run.memory_mb, timeout_s=backend.lifetime_s)
+    shape = Shape(handler=HANDLER, memory_mb=memory_mb, timeout_s=backend.lifetime_s)
     endpoint: Endpoint = BACKENDS.load(backend.name)(backend).prepare(shape)
     return endpoint
 
 
+@dataclass(frozen=True)
+class OpenLeg:
+    """What one leg of a job holds.
+
+    ``task`` is the event of every worker, but for slot, attempt and where its epochs end; ``job`` is
+    the leg's name in the store, which knows each leg as a job of its own.
+    """
+
+    leg: Leg
+    job: str
+    endpoint: Endpoint
+    task: WorkerTask
+    close: Callable[[], None]
+
+
+class Session:
+    """A job's connection to its store, and its present leg.
+
+    Parameters
+    ----------
+    job, spec, prepared, objects, address, emit, patience, resources, left
+        See `open_session`.
+    store : Store
+        The job's own connection.
+
+    Attributes
+    ----------
+    rounds_split : bool
+        Whether rounds of all workers' updates are put together by each of several shards: were one of
+        them restored, it would be some rounds behind the others.
+    restored : bool
+        Whether the store is not the one in which a job that is resumed was, but at best its checkpoint.
+    """
+
+    def __init__(
+        self,
+        job: str,
+        spec: JobSpec,
+        prepared: Prepared,
+        objects: ObjectStore,
+        address: StoreAddress,
+        store: Store,
+        emit: Emit,
+        patience: Patience,
+        resources: ExitStack,
+        left: Callable[[], bool],
+    ) -> None:
+        self._job, self._spec, self._prepared, self._objects = job, spec, prepared, objects
+        self._address, self.store, self._emit, self._patience = address, store, emit, patience
+        self._resources, self._left = resources, left
+        self._private = _is_private(spec.run)
+        self._synchronous = strategy_from_dict(spec.strategy).synchronous
+        self.rounds_split = self._synchronous and "," in store.address
+        self.restored = False
+        self._present: OpenLeg | None = None
+        self._next: OpenLeg | None = None
+
+    @property
+    def present(self) -> OpenLeg:
+        """What the present leg holds."""
+        assert self._present is not None
+        return self._present
+
+    @property
+    def checkpoint(self) -> Callable[[int], None] | None:
+        """Writes a checkpoint of that number; None where the store outlives this process."""
+        return (lambda number: self._keep(self.present.job, number)) if self._private else None
+
+    def progress(self, slot: int) -> int:
+        """Minibatches of the present leg that a slot has applied; 0 if there is no such slot (any more)."""
+        leg = self.present
+        return int(self.store.control.progress(leg.job, slot)[0]) if slot < leg.leg.plan.workers else 0
+
+    def begin(self, leg: Leg, endpoint: Endpoint, *, resumed: bool) -> None:
+        """Open the leg with which this process begins."""
+        name = _name(self._job, leg.number)
+        found = resumed and self._private and shared_store().restore_job(name, self._checkpoints(name))
+        self.restored = resumed and (self._private or not _is_open(self.store, name))
+        if leg.number and self.restored and not found:
+            raise JobError(
+                f"the store has lost it after its plan had changed for the {_ordinal(leg.number)} time",
+                where=f"job {self._job}",
+                fix="start it again (`squall train --fresh`)",
+            )
+        self._present = self._open(leg, endpoint, None, resumed=resumed)
+        if leg.number:  # its predecessor may not have been closed
+            self.store.control.close_job(_name(self._job, leg.number - 1))
+
+    def arrange(self, leg: Leg) -> None:
+        """(any thread) Make ready for the next leg, with a copy of the model as it is now."""
+        endpoint = _endpoint(self._spec.run, leg.plan.memory_mb)
+        self.store.control.close_job(_name(self._job, leg.number))  # what a driver before had begun
+        opened = self._open(leg, endpoint, self.present.task.table, resumed=False)
+        if self._private:  # so that from now on a resumed job finds this leg
+            try:
+                self._keep(opened.job, int(1000 * time.time()))
+            except StoreError as error:
+                _log.warning("job %s cannot be resumed before its next checkpoint: %s", self._job, error)
+        self._next = opened
+
+    def switch(self, leg: Leg) -> None:
+        """Go over to the leg for which all has been made ready; give back what the present one holds."""
+        assert self._next is not None and self._next.leg == leg
+        before, self._present, self._next = self.present, self._next, None
+        before.close()
+
+    def _open(self, leg: Leg, endpoint: Endpoint, source: str | None, *, resumed: bool) -> OpenLeg:
+        name, store = _name(self._job, leg.number), self.store
+        table = self._prepared.model.table(f"{name}/model", self._prepared.optimizer)
+        with ExitStack() as resources:
+            store.control.open_job(name, leg.plan.workers)
+            listen_to(
+                self._address,
+                name,
+                self._emit,
+                self._patience,
+                resources,
+                lambda: _close_job(store, name, self._left),
+                resumed=resumed,
+            )
+            store.tables.create(table, source)
+            # Maps it, where it is mapped: the model can then be had although the store has died.
+            store.tables.pull(table.name, np.zeros(0, dtype=np.int64))
+            kept = resources.pop_all()
+        self._resources.callback(kept.close)
+        return OpenLeg(leg, name, endpoint, self._task(leg, name, table), kept.close)
+
+    def _task(self, leg: Leg, name: str, table: TableSpec) -> WorkerTask:
+        spec, prepared = self._spec, self._prepared
+        return WorkerTask(
+            job=name,
+            slot=-1,
+            attempt=-1,
+            n_slots=leg.plan.workers,
+            storage=self._objects.url,
+            training=prepared.training,
+            store=self._address.url,
+            token=self._address.token,
+            model=msgspec.to_builtins(prepared.model),
+            table=table.name,
+            strategy=spec.strategy,
+            batch_size=prepared.batch_size,
+            epochs=spec.epochs,
+            seed=spec.seed,
+            chaos=spec.run.resolve_backend().chaos,
+            first_epoch=leg.first_epoch,
+        )
+
+    def _keep(self, name: str, number: int) -> None:
+        shared_store().keep_job(name, self._checkpoints(name), number, whole=self._synchronous)
+
+    def _checkpoints(self, name: str) -> str:
+        return checkpoints_of(self._objects, self._job) + name.removeprefix(self._job)
+
+
 def open_session(
     job: str,
+    leg: Leg,
     spec: JobSpec,
     prepared: Prepared,
     objects: ObjectStore,
     warm: WarmUp,
-    emit: Callable[[Happened], None],
+    emit: Emit,
     patience: Patience,
     resources: ExitStack,
     *,
     resumed: bool,
     left: Callable[[], bool],
 ) -> Session:
-    """Open everything; ``resources`` gives it back.
+    """Open everything for a leg of a job; ``resources`` gives it back.
 
     ``emit`` is called, from a thread, with every batch of reports, with the error if the store can no
     longer be reached, and when a shard of it has come back from a snapshot.  ``patience`` says how
@@ -127,41 +264,18 @@ def open_session(
     endpoint = _in_time(warm.endpoint, "launcher", patience)
     _in_time(warm.address, "store", patience)
     address = _store(spec.run)  # again: during a long preparation it may have idled out
-    table = prepared.model.table(f"{job}/model", prepared.optimizer)
-    private = _is_private(spec.run)
-    if resumed and private:
-        shared_store().restore_job(job, checkpoints_of(objects, job))
-    store = resources.enter_context(connect(address.url, address.token, patience, _telling(emit)))
-    restored = resumed and (private or not _is_open(store, job))
-    store.control.open_job(job, spec.n_workers)
-    _listen_to(address, job, emit, patience, resources, lambda: _close_job(store, job, left), resumed=resumed)
-    store.tables.create(table)
-    # Maps it, where it is mapped: the model can then be had although the store has died.
-    store.tables.pull(table.name, np.zeros(0, dtype=np.int64))
-    task = WorkerTask(
-        job=job,
-        slot=-1,
-        attempt=-1,
-        n_slots=spec.n_workers,
-        storage=objects.url,
-        training=prepared.training,
-        store=address.url,
-        token=address.token,
-        model=msgspec.to_builtins(prepared.model),
-        table=table.name,
-        strategy=spec.strategy,
-        batch_size=prepared.batch_size,
-        epochs=spec.epochs,
-        seed=spec.seed,
-        chaos=spec.run.resolve_backend().chaos,
-    )
-    rounds_split = strategy_from_dict(spec.strategy).synchronous and "," in store.address
-    whole = strategy_from_dict(spec.strategy).synchronous
+    store = resources.enter_context(connect(address.url, address.token, patience, telling(emit)))
+    session = Session(job, spec, prepared, objects, address, store, emit, patience, resources, left)
+    session.begin(leg, endpoint, resumed=resumed)
+    return session
 
-    def checkpoint(number: int) -> None:
-        shared_store().keep_job(job, checkpoints_of(objects, job), number, whole=whole)
 
-    return Session(store, rounds_split, restored, checkpoint if private else None, endpoint, task)
+def _name(job: str, leg: int) -> str:
+    return f"{job}.{leg}" if leg else job
+
+
+def _ordinal(number: int) -> str:
+    return {1: "first", 2: "second", 3: "third"}.get(number, f"{number}th")
 
 
 def _check_reach(run: Run, objects: ObjectStore) -> None:
@@ -183,34 +297,6 @@ def _is_open(store: Store, job: str) -> bool:
     return True
 
 
-def _listen_to(
-    address: StoreAddress,
-    job: str,
-    emit: Callable[[Happened], None],
-    patience: Patience,
-    resources: ExitStack,
-    close: Callable[[], None],
-    *,
-    resumed: bool,
-) -> None:
-    """Listen until ``resources`` are given back; ``close`` then closes the job."""
-    closing = threading.Event()
-    arguments = (address, job, closing, emit, patience, -1 if resumed else 0)
-    listener = threading.Thread(target=_listen, args=arguments, name="squall-reports")
-    listener.start()
-    # Given back in the reverse order; closing the job is what wakes the listener up.
-    resources.callback(listener.join)
-    resources.callback(close)
-    resources.callback(closing.set)
-
-
-def _telling(emit: Callable[[Happened], None]) -> Forgiveness:
-    def tell(error: LostUpdatesError) -> None:
-        emit(StoreRestored(error.incarnation, f"{error.where}: {error.what}"))
-
-    return tell
-
-
 def _close_job(store: Store, job: str, left: Callable[[], bool]) -> None:
     """Give the job's memory back, if need be together with a store that does not answer."""
     if left():
@@ -230,24 +316,3 @@ def _in_time(started: Future[T], what: str, patience: Patience) -> T:
             f"the {what} was not ready in time",
             fix="allow a larger deadline, or look for what keeps this machine busy",
         ) from error
-
-
-def _listen(
-    address: StoreAddress,
-    job: str,
-    closing: threading.Event,
-    emit: Callable[[Happened], None],
-    patience: Patience,
-    after: int,
-) -> None:
-    """Bring reports from number ``after`` on as they come, on a connection of its own."""
-    try:
-        with connect(address.url, address.token, patience, _telling(emit)) as store:
-            while not closing.is_set():
-                reports = store.control.reports(job, after, _POLL_S)
-                if reports:
-                    emit(Arrived(reports))
-                    after = max(0, after) + len(reports)
-    except SquallError as error:
-        if not closing.is_set():  # closing the job refuses its listener, as meant
-            emit(Unheard(error))

@@ -33,7 +33,7 @@ class JobSpec:
     """
 
     run: Run
-    n_workers: int
+    n_workers: int  # to begin with
     epochs: int
     seed: int
     strategy: dict[str, Any]

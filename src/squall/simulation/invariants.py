@@ -52,7 +52,7 @@ class Watch:
             self._n_epochs = len(machine.history)
         elif len(machine.history) != self._n_epochs and machine.state in ("running", "stopping"):
             self._n_epochs = len(machine.history)
-            self._slots_have_done(self._n_epochs, store)
+            self._slots_have_done(self._n_epochs, machine, store)
         if isinstance(event, events.Ended):
             self._released[event.slot].discard(event.attempt)
         elif isinstance(event, events.Reported):  # it has registered: older ones are refused from then on
@@ -62,6 +62,8 @@ class Watch:
             self._released.clear()  # nobody can tell whether they go on; their successors fence them
         for command in commands:
             match command:
+                case events.Switch(leg):
+                    self._leg_begins(leg, event, store)
                 case events.Launch(slot, attempt, standby):
                     self.check(attempt > self._newest[slot], f"attempt {attempt} of slot {slot} is not new")
                     self._newest[slot] = attempt
@@ -73,6 +75,14 @@ class Watch:
                     self._release(slot, attempt)
                 case events.RequestStop():
                     self._limits_hold(machine, now)
+
+    def _leg_begins(self, leg: events.Leg, event: events.Event, store: VirtualStore) -> None:
+        """All workers of the leg before have ended, or been given up, and have left nothing undone."""
+        self.check(isinstance(event, events.Arranged), f"leg {leg.number} begins unprepared")
+        self.check(leg.first_epoch == self._n_epochs, f"leg {leg.number} begins at epoch {leg.first_epoch}")
+        expected = self._scenario.workers_after(leg.first_epoch)
+        self.check(leg.plan.workers == expected, f"{leg.plan.workers} workers, not {expected}")
+        self._released.clear()
 
     def _release(self, slot: int, attempt: int) -> None:
         others = self._released[slot] - {attempt}
@@ -95,8 +105,11 @@ class Watch:
         bill, scenario = machine.ledger.bill(now), self._scenario
         an_invocation = bill.requests_usd / max(1, bill.invocations)
         a_gb_second = bill.compute_usd / bill.gb_seconds if bill.gb_seconds else 0.0
-        each = an_invocation + scenario.tick_s * scenario.memory_mb / 1024 * a_gb_second
-        return 2 * scenario.workload.n_workers * each
+        changes = scenario.changes or ()
+        memory_mb = max([scenario.memory_mb, *(change.memory_mb for change in changes)])
+        workers = max([scenario.workload.n_workers, *(change.workers for change in changes)])
+        each = an_invocation + scenario.tick_s * memory_mb / 1024 * a_gb_second
+        return 2 * workers * each
 
     # ------------------------------------------------------------------------------ at the end
 
@@ -113,6 +126,8 @@ class Watch:
         self._history_is_whole(machine)
         if machine.reason == "epochs":
             self._everything_was_visited(machine, store)
+            expected = self._scenario.workers_after(machine.leg.first_epoch)
+            self.check(len(machine.history[-1].by_worker) <= expected, "more workers than planned")
 
     def _bill_is_that_of_the_attempts(self, machine: JobMachine, now: float) -> None:
         bill = machine.ledger.bill(now)
@@ -136,10 +151,11 @@ class Watch:
     def _everything_was_visited(self, machine: JobMachine, store: VirtualStore) -> None:
         epochs = self._scenario.workload.epochs
         self.check(len(machine.history) == epochs, "an epoch is missing")
-        self._slots_have_done(epochs, store)
+        self._slots_have_done(epochs, machine, store)
 
-    def _slots_have_done(self, epochs: int, store: VirtualStore) -> None:
+    def _slots_have_done(self, epochs: int, machine: JobMachine, store: VirtualStore) -> None:
         for slot in range(store.n_slots):
             done = store.core.progress(store.job, slot)
-            due = n_minibatches(self._scenario.workload, slot) * epochs
+            an_epoch = n_minibatches(self._scenario.workload, store.n_slots, slot)
+            due = an_epoch * (epochs - machine.leg.first_epoch)
             self.check(done >= due, f"slot {slot} has done {done} of {due} minibatches of {epochs} epochs")

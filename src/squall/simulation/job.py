@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -16,7 +17,8 @@ from squall.driver.keeping import FLUSH_S, belongs_in_log, reaches_out
 from squall.driver.ledger import Ledger, PriceList, load_prices
 from squall.driver.machine import JobMachine, Limits
 from squall.driver.record import INTERVAL_S as RECORD_S
-from squall.records import HeldOut, Shape, WorkerTask, turn_key
+from squall.protocols import Endpoint
+from squall.records import GO_ON, LEAVE, HeldOut, Plan, Shape, WorkerTask, epoch_key, turn_key
 from squall.simulation.clock import VirtualClock
 from squall.simulation.invariants import Watch
 from squall.simulation.platform import Seconds, SimulatedPlatform, VirtualContext
@@ -67,8 +69,8 @@ class _World:
         self.chance = random.Random(scenario.seed)
         self.clock = VirtualClock()
         self.platform = SimulatedPlatform(self.clock, scenario.platform, self._work, self.chance)
-        self.store = VirtualStore(JOB, scenario.workload.n_workers)
-        self.kept: VirtualStore | None = None  # the last checkpoint
+        self.stores = {JOB: VirtualStore(JOB, scenario.workload.n_workers)}  # by leg
+        self.kept: dict[str, VirtualStore] = {}  # the last checkpoint of each
         self.watch = Watch(scenario)
         self.log: list[bytes] = []
         self.recorded_s = 0.0  # how far the job was by its record
@@ -82,12 +84,12 @@ class _World:
         while not self.driver.over:
             alive = self.clock.step() and self.clock.now < _LONGEST_S
             self.watch.check(alive, "the job does not end")
-        time_s = self.driver.now()
-        self.watch.at_end(self.driver.machine, self.store, time_s)
+        time_s, store = self.driver.now(), self.driver.store
+        self.watch.at_end(self.driver.machine, store, time_s)
         self.driver.give_back()
         while self.platform.running:
             self.watch.check(self.clock.step(), "what still runs will never end")
-        return Simulation(self.driver.machine, self.store, self.platform, time_s, self.n_events, self.drivers)
+        return Simulation(self.driver.machine, store, self.platform, time_s, self.n_events, self.drivers)
 
     def die(self, death: DriverDeath) -> None:
         """The driver's process ends here; another goes on."""
@@ -95,9 +97,10 @@ class _World:
         if not death.orphans:
             self.platform.end_all()
         if death.restores:
-            self.store.lose()
-            fresh = VirtualStore(JOB, self.scenario.workload.n_workers)
-            self.store = fresh if self.kept is None else self.kept.checkpoint()
+            for store in self.stores.values():
+                store.lose()
+            self.stores = {JOB: VirtualStore(JOB, self.scenario.workload.n_workers)}
+            self.stores |= {name: kept.checkpoint() for name, kept in self.kept.items()}
         self.clock.after(death.silent_s, lambda: self._resume(restored=death.restores))
 
     def _resume(self, *, restored: bool) -> None:
@@ -106,7 +109,7 @@ class _World:
         self.driver.begin(restored=restored)
 
     def _work(self, event: dict[str, object], context: VirtualContext) -> Seconds:
-        return Worker(self.scenario.workload, self.store, event, context).run()
+        return Worker(self.scenario.workload, self.stores[str(event["job"])], event, context).run()
 
 
 class _Died(Exception):  # noqa: N818 (no error: it takes the driver out of whatever it was doing)
@@ -124,11 +127,11 @@ class _Driver:
         self._unwritten: list[Entry] = []
         self._elapsed_s = self._replay() if resumed else 0.0
         self._born_s = self._flushed_s = self._kept_s = world.clock.now
-        self._arrivals = Arrivals(lambda slot: world.store.core.progress(JOB, slot))
+        self._arrivals = Arrivals(self._progress)
         self._invocations = Invocations(self._later)
-        shape = Shape("simulated:work", scenario.memory_mb, scenario.platform.lifetime_s)
-        self._endpoint = world.platform.prepare(shape)
         self._after = -1 if resumed else 0
+        self.store = world.stores[_name(self.machine.leg)]
+        self._endpoint = self._prepare(self.machine.leg)
         self._listening = False
 
     @property
@@ -143,9 +146,8 @@ class _Driver:
     def begin(self, *, restored: bool = False) -> None:
         """As the real loop: the first event, then reports, ticks and ends of functions."""
         first: events.Event = events.Start(self._world.scenario.workload.rows)
-        core = self._world.store.core
         if self.machine.state != "preparing":
-            positions = [core.progress(JOB, slot) for slot in range(self._world.store.n_slots)]
+            positions = [self._progress(slot) for slot in range(self.store.n_slots)]
             first = events.Resumed(positions, restored)
         self._take(first)
         self._read_reports()
@@ -154,7 +156,17 @@ class _Driver:
     def give_back(self) -> None:
         """The job is over: nothing of it is to be left."""
         self._invocations.cancel()
-        self._world.store.close()
+        for store in self._world.stores.values():
+            store.close()
+
+    def _prepare(self, leg: events.Leg) -> Endpoint:
+        scenario = self._world.scenario
+        shape = Shape("simulated:work", leg.plan.memory_mb, scenario.platform.lifetime_s)
+        return self._world.platform.prepare(shape)
+
+    def _progress(self, slot: int) -> int:
+        store = self.store
+        return store.core.progress(store.job, slot) if slot < store.n_slots else 0
 
     # ------------------------------------------------------------------------- what happens
 
@@ -177,7 +189,7 @@ class _Driver:
         if reaches_out(commands):
             self._flush()
             self._maybe_die("logged")
-        world.watch.after(event, commands, self.machine, world.store, now)
+        world.watch.after(event, commands, self.machine, self.store, now)
         for command in commands:
             self._execute(command)
             self._maybe_die("commanded")
@@ -200,7 +212,7 @@ class _Driver:
             self._flush()
         world.recorded_s = max(world.recorded_s, self.now() // RECORD_S * RECORD_S)
         if world.clock.now - self._kept_s >= world.scenario.checkpoint_s and _restores(world.scenario):
-            self._kept_s, world.kept = world.clock.now, world.store.checkpoint()
+            self._kept_s, world.kept[self.store.job] = world.clock.now, self.store.checkpoint()
         self._take(events.Tick())
         stop_at = world.scenario.stop_at_s
         if stop_at is not None and world.clock.now >= stop_at and self.alive:
@@ -212,37 +224,85 @@ class _Driver:
         self._listening = False
         if not self.alive or self.machine.ended:
             return
-        core = self._world.store.core
-        reports = core.reports(JOB, self._after)
+        store = self.store
+        reports = store.core.reports(store.job, self._after)
         if reports:
             self._take(Arrived(reports))
             if not self.alive:
                 return  # they are kept, for the next driver has not been told that this one has them
             self._after = max(0, self._after) + len(reports)
-            core.reports(JOB, self._after)
-        core.watch(JOB, self._hear)
+            store.core.reports(store.job, self._after)
+        store.core.watch(store.job, lambda: self._hear(store))
 
-    def _hear(self) -> None:
-        self._clock.after(_LISTENING_S, self._read_reports)
+    def _hear(self, store: VirtualStore) -> None:
+        if store is self.store:
+            self._clock.after(_LISTENING_S, self._read_reports)
 
     # --------------------------------------------------------------------------- what it does
 
     def _execute(self, command: events.Command) -> None:
-        store = self._world.store
+        store = self.store
         match command:
             case events.Launch(slot, attempt, standby):
-                task = msgspec.structs.replace(_TASK, slot=slot, attempt=attempt, standby=standby)
-                self._invocations.launch(self._endpoint, task)
+                self._launch(slot, attempt, standby=standby)
             case events.Release(slot, attempt):
-                store.turns.add(turn_key(JOB, slot, attempt))
+                store.turns.add(turn_key(store.job, slot, attempt))
             case events.RequestStop():
-                store.core.request_stop(JOB)
+                store.core.request_stop(store.job)
             case events.Evaluate(epoch):
                 self._measure(epoch)
+            case events.AskPlanner(epoch):
+                self._errand(lambda: events.Planned(epoch, self._plan_after(epoch)))
+            case events.Proceed(epoch):
+                store.words[epoch_key(store.job, epoch)] = GO_ON
+            case events.EndLeg(epoch):
+                store.words[epoch_key(store.job, epoch)] = LEAVE
+            case events.Arrange(leg):
+                self._errand(lambda: self._arrange(leg))
+            case events.Switch(leg):
+                self._switch(leg)
             case events.Cancel(slot, attempt):
                 self._invocations.cancel((slot, attempt))
             case events.CancelAll():
                 self._invocations.cancel()
+
+    def _launch(self, slot: int, attempt: int, *, standby: bool) -> None:
+        end, held_from = self.machine.epochs_of_leg
+        task = msgspec.structs.replace(
+            _TASK,
+            job=self.store.job,
+            slot=slot,
+            attempt=attempt,
+            standby=standby,
+            first_epoch=self.machine.leg.first_epoch,
+            epochs=end,
+            held_from=held_from,
+        )
+        self._invocations.launch(self._endpoint, task)
+
+    def _errand(self, errand: Callable[[], events.Event]) -> None:
+        def done() -> None:
+            if self.alive and not self.machine.ended:
+                self._take(errand())
+
+        self._clock.after(self._world.scenario.thinking_s, done)
+
+    def _plan_after(self, epoch: int) -> Plan:
+        said = [change for change in self._world.scenario.changes or () if change.epoch == epoch]
+        return Plan(said[0].workers, said[0].memory_mb) if said else self.machine.leg.plan
+
+    def _arrange(self, leg: events.Leg) -> events.Event:
+        name = _name(leg)
+        self._world.stores[name] = opened = VirtualStore(name, leg.plan.workers)
+        if _restores(self._world.scenario):
+            self._world.kept[name] = opened.checkpoint()
+        return events.Arranged(leg.number)
+
+    def _switch(self, leg: events.Leg) -> None:
+        self.store.close()
+        self.store, self._endpoint = self._world.stores[_name(leg)], self._prepare(leg)
+        self._after = 0
+        self._read_reports()
 
     def _measure(self, epoch: int) -> None:
         loss = 0.5 / (1 + epoch) + self._world.chance.uniform(0, 0.3)
@@ -287,10 +347,14 @@ _TASK = WorkerTask(
 )
 
 
+def _name(leg: events.Leg) -> str:
+    return f"{JOB}.{leg.number}" if leg.number else JOB
+
+
 def _machine(scenario: Scenario) -> JobMachine:
     workload = scenario.workload
     return JobMachine(
-        workload.n_workers,
+        Plan(workload.n_workers, scenario.memory_mb),
         workload.epochs,
         Ledger(_prices(), scenario.memory_mb, 0.0),
         evaluates=workload.evaluate_s is not None,
@@ -302,6 +366,7 @@ def _machine(scenario: Scenario) -> JobMachine:
             silence_s=scenario.silence_s,
             patience=scenario.patience if workload.evaluate_s is not None else None,
         ),
+        planned=scenario.changes is not None,
     )
 
 

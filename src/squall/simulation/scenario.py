@@ -76,8 +76,20 @@ class DriverDeath(msgspec.Struct, frozen=True, kw_only=True):
     orphans: bool = True
 
 
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """What the planner says after so many epochs: go on with so many workers of that memory."""
+
+    epoch: int
+    workers: int
+    memory_mb: int = 1769
+
+
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it.  The same scenario always runs in the same way."""
+    """All of it.  The same scenario always runs in the same way.
+
+    With ``changes`` there is a planner, which says just that; it thinks for ``thinking_s``, and to
+    make ready for another plan takes as long again.
+    """
 
     seed: int = 0
     workload: Workload = Workload()
@@ -93,14 +105,22 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     memory_mb: int = 1769
     tick_s: float = 0.2
     checkpoint_s: float = 0.5
+    changes: tuple[Change, ...] | None = None
+    thinking_s: float = 0.05
+
+    def workers_after(self, epoch: int) -> int:
+        """Workers once so many epochs are complete."""
+        said = [change.workers for change in self.changes or () if change.epoch <= epoch]
+        return said[-1] if said else self.workload.n_workers
 
     @staticmethod
     def draw(seed: int) -> Scenario:
         """A small job with a mixture of faults, all of it decided by the seed."""
         chance = random.Random(seed)
+        workload = _workload(chance)
         return Scenario(
             seed=seed,
-            workload=_workload(chance),
+            workload=workload,
             platform=_platform(chance),
             deaths=_deaths(chance),
             deadline_s=_maybe(chance, 0.15, 0.5, 4.0),
@@ -108,6 +128,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
             max_restarts=chance.choice((1, 3, 8)),
             patience=chance.choice((None, None, 1)),
             stop_at_s=_maybe(chance, 0.1, 0.0, 3.0),
+            changes=_changes(chance, workload.epochs),
+            thinking_s=chance.choice((0.0, 0.05, 0.5)),
         )
 
 
@@ -149,6 +171,16 @@ def _deaths(chance: random.Random) -> tuple[DriverDeath, ...]:
             orphans=chance.random() < 0.6,
         )
         for _ in range(chance.choice((0, 0, 1, 1, 2)))
+    )
+
+
+def _changes(chance: random.Random, epochs: int) -> tuple[Change, ...] | None:
+    if chance.random() < 0.6:
+        return None
+    return tuple(
+        Change(epoch=epoch, workers=chance.choice((1, 2, 3)), memory_mb=chance.choice((1769, 3008)))
+        for epoch in range(1, epochs)
+        if chance.random() < 0.7
     )
 
 

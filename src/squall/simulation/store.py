@@ -1,4 +1,4 @@
-"""The fast store as far as a job's course depends on it: the real control core, and stand-bys' turns."""
+"""The fast store as far as a job's course depends on it: the real control core, and words to workers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from squall.store.layout import Cells
 
 
 class VirtualStore:
-    """One job's store; :meth:`lose` ends it, as far as those are concerned who hold on to it.
+    """The store of one leg of a job; :meth:`lose` ends it, as far as those are concerned who hold on to it.
 
     Parameters
     ----------
@@ -25,6 +25,7 @@ class VirtualStore:
         self._core.open_job(job, self._cells)
         self._lost = False
         self.turns: set[str] = set()
+        self.words: dict[str, bytes] = {}  # of the driver to workers that wait before an epoch
 
     @property
     def core(self) -> ControlCore:
@@ -46,6 +47,7 @@ class VirtualStore:
         copy._cells.attempts[:] = self._cells.attempts
         kept: KeptControl = self._core.kept(self.job)
         copy._core.restore(self.job, kept)
+        copy.words.update(self.words)
         return copy
 
     def lose(self) -> None:

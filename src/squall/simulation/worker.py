@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from squall.errors import StaleAttemptError
-from squall.records import Phases, Report, turn_key
+from squall.records import GO_ON, LEAVE, Phases, Report, epoch_key, turn_key
 from squall.simulation.platform import Seconds, VirtualContext
 from squall.simulation.scenario import Workload
 from squall.simulation.store import VirtualStore
@@ -17,14 +17,14 @@ _GUARD_FLOOR_S, _LEAD_FLOOR_S, _LEAST_LEFT_S = 0.2, 0.3, 0.5
 _SENDING_S = 0.001
 
 
-def share(workload: Workload, slot: int) -> int:
+def share(workload: Workload, n_slots: int, slot: int) -> int:
     """Rows that a slot visits in each epoch."""
-    return workload.rows // workload.n_workers + (slot < workload.rows % workload.n_workers)
+    return workload.rows // n_slots + (slot < workload.rows % n_slots)
 
 
-def n_minibatches(workload: Workload, slot: int) -> int:
+def n_minibatches(workload: Workload, n_slots: int, slot: int) -> int:
     """Minibatches that a slot does in each epoch."""
-    return -(-share(workload, slot) // workload.batch_size)
+    return -(-share(workload, n_slots, slot) // workload.batch_size)
 
 
 class Worker:
@@ -37,7 +37,7 @@ class Worker:
     store : VirtualStore
         Where the slot's state is.
     event : dict
-        Slot, attempt and whether it stands by.
+        A `WorkerTask` as plain data.
     context : VirtualContext
         Its function's.
     """
@@ -47,8 +47,14 @@ class Worker:
     ) -> None:
         self._workload, self._store, self._context = workload, store, context
         self._slot, self._attempt, self._standby = event["slot"], event["attempt"], event["standby"]
-        self._an_epoch = n_minibatches(workload, self._slot)
-        self._rows = self._sent = 0
+        self._first_epoch, self._end, self._held_from = (
+            event["first_epoch"],
+            event["epochs"],
+            event["held_from"],
+        )
+        self._share = share(workload, store.n_slots, self._slot)
+        self._an_epoch = n_minibatches(workload, store.n_slots, self._slot)
+        self._rows = self._sent = self._epoch = self._epochs_done = 0
         self._longest_s = self._lead_s = 0.0
         self._announced = False
 
@@ -79,9 +85,13 @@ class Worker:
         setup_s = self._context.cold_start_s + self._began - self._context.started
         self._lead_s = min(_LEAD_FLOOR_S + 1.5 * setup_s, self._context.remaining_s() / 3)
         end = None
-        while end is None and self._done < self._an_epoch * self._workload.epochs:
+        while end is None and self._done < self._an_epoch * (self._end - self._first_epoch):
             if (yield from self._reach_epoch()):
-                yield from self._train_block()
+                verdict = yield from self._pass_gate()
+                if verdict == LEAVE:
+                    break
+                if verdict == GO_ON:
+                    yield from self._train_block()
             end = self._reason_to_end()
         if end is None:
             self._arrive(FINISHED)
@@ -95,15 +105,38 @@ class Worker:
         """Wait until all slots have come to this epoch; False if it broke off."""
         if not self._workload.barriers:
             return True
-        epoch = self._done // self._an_epoch
+        epoch = self._epoch_now
         self._arrive(epoch)
         while not self._store.core.clocks(self._store.job).passed(epoch):
             if self._reason_to_end() is not None:
                 return False
-            yield _POLL_S
-            if self._context.now() - self._reported_s > BEAT_S:
-                self._report(epoch, epoch_done=False, ending=False)
+            yield from self._wait_a_little()
         return True
+
+    @property
+    def _epoch_now(self) -> int:
+        epoch: int = self._first_epoch + self._done // self._an_epoch
+        return epoch
+
+    def _wait_a_little(self) -> Seconds:
+        yield _POLL_S
+        if self._context.now() - self._reported_s > BEAT_S:
+            self._report(self._epoch, epoch_done=False, ending=False)
+
+    def _pass_gate(self) -> Seconds:
+        """Wait for the driver's word on this epoch; None if it broke off."""
+        epoch = self._epoch_now
+        if self._held_from is None or epoch < self._held_from:
+            return GO_ON
+        self._epoch = epoch - 1
+        if self._epochs_done < epoch:
+            self._report(epoch - 1, epoch_done=True, ending=False)
+        key = epoch_key(self._store.job, epoch)
+        while key not in self._store.words:
+            if self._reason_to_end() is not None:
+                return None
+            yield from self._wait_a_little()
+        return self._store.words[key]
 
     def _arrive(self, barrier: int) -> None:
         if self._workload.barriers:
@@ -111,9 +144,9 @@ class Worker:
 
     def _train_block(self) -> Seconds:
         workload, started = self._workload, self._context.now()
-        epoch, first = divmod(self._done, self._an_epoch)
+        epoch, first = self._epoch_now, self._done % self._an_epoch
         count = min(workload.block, self._an_epoch - first)
-        rows = min(share(workload, self._slot), (first + count) * workload.batch_size)
+        rows = min(self._share, (first + count) * workload.batch_size)
         rows -= first * workload.batch_size
         yield rows / workload.rows_per_s
         self._done += count
@@ -156,4 +189,5 @@ class Worker:
             number=self._sent + 1,
         )
         self._store.core.report(self._store.job, report)
+        self._epochs_done = max(self._epochs_done, epoch + epoch_done)
         self._sent, self._rows, self._reported_s = self._sent + 1, 0, now

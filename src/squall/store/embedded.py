@@ -126,9 +126,9 @@ class EmbeddedTables:
         self._table = memory.table
         self._memory = memory
 
-    def create(self, spec: TableSpec) -> None:
+    def create(self, spec: TableSpec, source: str | None = None) -> None:
         """See :meth:`squall.protocols.Tables.create`; the name is ``"<job>/<name>"``."""
-        self._connection.request(wire.CreateTable(spec), wire.Done)
+        self._connection.request(wire.CreateTable(spec, source=source), wire.Done)
 
     def drop(self, name: str) -> None:
         """See :meth:`squall.protocols.Tables.drop`."""

@@ -298,7 +298,8 @@ class StoreService:
             job = self._job(job_name)
             known = job.tables.get(spec.name)
             if known is None:
-                table = await self._make_table(spec, place, job.n_slots)
+                source = None if request.source is None else self._copied(request.source, spec, place)
+                table = await self._make_table(spec, place, job.n_slots, source)
                 if self._jobs.get(job_name) is not job:
                     table.memory.close()
                     raise no_such_job(job_name)
@@ -311,7 +312,21 @@ class StoreService:
                 )
         return Answer(wire.Done(known is None))
 
-    async def _make_table(self, spec: TableSpec, place: Placement, n_slots: int) -> _Table:
+    def _copied(self, source: str, spec: TableSpec, place: Placement) -> TableMemory:
+        """The memory of a table that another is to be a copy of."""
+        table = self._table(source)
+        if (msgspec.structs.replace(table.spec, name=spec.name), table.place) != (spec, place):
+            raise StoreError(
+                f"it cannot become a copy of table {source!r}, which has another spec",
+                where=f"table {spec.name!r}",
+                fix="give the same spec, but for the name",
+            )
+        n_slots = self._job(_job_of(source)).n_slots
+        return TableMemory.over(table.memory.map(), place.local(spec).rows, table.stride, n_slots)
+
+    async def _make_table(
+        self, spec: TableSpec, place: Placement, n_slots: int, source: TableMemory | None = None
+    ) -> _Table:
         local, stride = place.local(spec), table_stride(spec)
         size = TableMemory.size(local.rows, stride, n_slots)
         self._check_room(size, f"table {spec.name!r} ({local.rows} rows of {stride} float32)")
@@ -322,7 +337,9 @@ class StoreService:
                 await asyncio.sleep(0)
             words = TableMemory.over(memory.map(), local.rows, stride, n_slots)
             words.sequences.fill(NEVER)
-            if spec.initial is not None:
+            if source is not None:
+                await _copy(source, words)
+            elif spec.initial is not None:
                 await _initialise(words.array, spec.initial, place, spec.dim)
             undo.pop_all()
         return _Table(spec, place, stride, memory)
@@ -527,6 +544,14 @@ async def _initialise(array: Float32, initial: InitialValues, place: Placement, 
         stop = min(place.rows, start + piece)
         array[start:stop, :dim] = initial_values(initial, place.globals(start, stop), dim)
         await asyncio.sleep(0)
+
+
+async def _copy(source: TableMemory, target: TableMemory) -> None:
+    piece = max(1, _PIECE_VALUES // target.array.shape[1])
+    for start in range(0, len(target.array), piece):
+        target.array[start : start + piece] = source.array[start : start + piece]
+        await asyncio.sleep(0)
+    target.step[0] = source.step[0]
 
 
 @contextlib.asynccontextmanager

@@ -97,11 +97,11 @@ class ShardedTables:
         self._rows = RowsCaller(shards)
         self._specs: dict[str, TableSpec] = {}
 
-    def create(self, spec: TableSpec) -> None:
+    def create(self, spec: TableSpec, source: str | None = None) -> None:
         """See :meth:`squall.protocols.Tables.create`; the name is ``"<job>/<name>"``."""
         _of_all(
             self._shards,
-            lambda shard, at: shard.request(wire.CreateTable(spec, at, len(self._shards)), wire.Done),
+            lambda shard, at: shard.request(wire.CreateTable(spec, at, len(self._shards), source), wire.Done),
         )
         self._specs[spec.name] = spec
 

@@ -97,6 +97,7 @@ class CreateTable(_Message, frozen=True):
     spec: TableSpec
     shard: int = 0
     n_shards: int = 1
+    source: str | None = None
 
 
 class DropTable(_Message, frozen=True):

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Literal
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -59,6 +60,11 @@ class OfTables:
     @pytest.fixture
     def job(self) -> str:
         """Name of an open job with :data:`N_SLOTS` slots."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def larger_job(self) -> str:
+        """Name of another open job, with more slots."""
         raise NotImplementedError
 
     @pytest.fixture
@@ -125,6 +131,45 @@ class TablesContract(OfTables):
     def test_create_with_another_spec_is_refused(self, tables: Tables, name: str) -> None:
         with pytest.raises(StoreError, match="another spec"):
             tables.create(TableSpec(name, 11, 2, OptimizerSpec("sgd", 0.5), 9))
+
+    def test_a_copy_goes_on_like_its_source(self, tables: Tables, job: str, larger_job: str) -> None:
+        source = TableSpec(f"{job}/source", 10, 2, OptimizerSpec("adam", 0.5), 9)
+        copy = TableSpec(f"{larger_job}/copy", 10, 2, OptimizerSpec("adam", 0.5), 9)
+        tables.create(source)
+        tables.push(source.name, rows_of(0, 9), filled((2, 2), 1.0), Stamp(0, 0, 0))
+        tables.create(copy, source.name)
+        assert np.array_equal(tables.pull(copy.name), tables.pull(source.name))
+        pushes = (
+            (rows_of(0, 3), filled((2, 2), value), Stamp(0, 0, n)) for n, value in [(1, -1.0), (2, 3.0)]
+        )
+        for rows, gradient, stamp in pushes:
+            assert tables.push(source.name, rows, gradient, stamp)
+            assert tables.push(copy.name, rows, gradient, stamp)
+        assert np.array_equal(tables.pull(copy.name), tables.pull(source.name))
+        tables.create(copy, source.name)
+        tables.drop(source.name)
+        tables.create(copy, source.name)
+        assert tables.pull(copy.name)[3].all()
+
+    def test_a_copy_has_repeats_and_slots_of_its_own(
+        self, tables: Tables, name: str, larger_job: str
+    ) -> None:
+        tables.add(name, rows_of(1), filled((1, 2), 3.0), Stamp(0, 0, 5))
+        copy = f"{larger_job}/copy"
+        tables.create(msgspec.structs.replace(tables.describe(name), name=copy), name)
+        assert tables.add(copy, rows_of(1), filled((1, 2), 1.0), Stamp(0, 0, 0))
+        assert tables.add(copy, rows_of(1), filled((1, 2), 1.0), Stamp(N_SLOTS, 0, 0))
+        assert tables.pull(copy, rows_of(1)).tolist() == [[5.0, 5.0]]
+        assert tables.pull(name, rows_of(1)).tolist() == [[3.0, 3.0]]
+
+    def test_a_copy_of_what_cannot_be_one_is_refused(self, tables: Tables, name: str, job: str) -> None:
+        spec = TableSpec(f"{job}/copy", 10, 2, OptimizerSpec("adam", 0.5), 9)
+        with pytest.raises(StoreError, match="another spec"):
+            tables.create(spec, name)
+        with pytest.raises(StoreError, match="no such table"):
+            tables.create(spec, f"{job}/nothing")
+        with pytest.raises(StoreError, match="no such table"):
+            tables.pull(spec.name)
 
     @pytest.mark.parametrize(("rows", "dim"), [(0, 1), (1, 0), (-1, 1)])
     def test_create_without_rows_is_refused(self, tables: Tables, job: str, rows: int, dim: int) -> None:

@@ -19,8 +19,9 @@ import msgspec
 
 from squall.data.iterator import BlockVisit, MinibatchStream
 from squall.errors import DivergenceError
-from squall.protocols import Blobs, Control, FunctionContext, Strategy
-from squall.records import Chaos, OptimizerSpec, Registration, WorkerTask, turn_key
+from squall.protocols import Control, FunctionContext, Strategy
+from squall.records import Chaos, OptimizerSpec, Registration, WorkerTask
+from squall.worker.gate import EpochGate, Verdict
 from squall.worker.reporter import Reporter
 
 End = Literal["finished", "stopped", "handover", "superseded", "rolled back"]
@@ -87,7 +88,7 @@ def train(
     guard: TimeGuard,
     registration: Registration,
     control: Control,
-    blobs: Blobs,
+    gate: EpochGate,
     strategy: Strategy,
     stream: MinibatchStream,
     reporter: Reporter,
@@ -103,8 +104,10 @@ def train(
         Time left.
     registration : Registration
         What the predecessor left.
-    control, blobs, strategy, stream
+    control, strategy, stream
         The seams, ready to use; the stream starts at ``registration.minibatches``.
+    gate : EpochGate
+        Lets it into each epoch.
     reporter : Reporter
         Tells the driver.
     optimizer : OptimizerSpec
@@ -126,8 +129,12 @@ def train(
         strategy.load_state_dict(msgspec.msgpack.decode(registration.state))
     done = registration.minibatches
     end: End | None = None
+    verdict = Verdict.GO_ON
     for visit in stream:
         guard.start_block()
+        verdict = _enter(visit.epoch, strategy, gate, guard, reporter)
+        if verdict is not Verdict.GO_ON:
+            break
         n_done = _train_block(task, guard, strategy, visit, done, reporter, optimizer)
         guard.end_block()
         done += n_done
@@ -138,15 +145,28 @@ def train(
         if end is not None or not whole:
             break
     else:
-        end = "finished" if strategy.finish() else reason_to_end(task, control, guard)
-    end = end or "handover"  # it was broken off for a reason that is no more
+        verdict = Verdict.LEAVE
+    if verdict is Verdict.LEAVE and strategy.finish():
+        end = "finished"
+    end = end or reason_to_end(task, control, guard) or "handover"  # that reason may be no more
     if end != "finished":
         state = msgspec.msgpack.encode(strategy.state_dict())
         control.save_state(task.job, task.slot, task.attempt, state)
         reporter.flush(epoch_done=False)
-    if end == "handover":
-        blobs.put(turn_key(task.job, task.slot, task.attempt + 1), b"go")
     return Ended(end, reporter.sent)
+
+
+def _enter(epoch: int, strategy: Strategy, gate: EpochGate, guard: TimeGuard, reporter: Reporter) -> Verdict:
+    """Wait for the other workers, then for the driver, where an epoch begins with that."""
+    if not strategy.start_epoch(epoch):
+        return Verdict.BROKEN_OFF
+    if not gate.holds(epoch):
+        return Verdict.GO_ON
+    reporter.await_epoch(epoch)
+    verdict = gate.await_epoch(epoch)
+    guard.waited(gate.wait_s)
+    reporter.waited(gate.wait_s)
+    return verdict
 
 
 def _train_block(
@@ -160,8 +180,6 @@ def _train_block(
 ) -> int:
     """Train on a block's minibatches; how many were done before it was broken off, if it was."""
     began = done
-    if not strategy.start_epoch(visit.epoch):
-        return 0
     for first, count in _pieces(visit, done, task):
         started = time.perf_counter()
         steps = strategy.step(visit.block, visit.order, task.batch_size, first, count)

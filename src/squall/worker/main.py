@@ -16,6 +16,7 @@ from squall.models.logistic import LogisticModel
 from squall.protocols import FunctionContext
 from squall.records import WorkerTask, turn_key
 from squall.store import Store, connect
+from squall.worker.gate import EpochGate
 from squall.worker.loop import Ended, TimeGuard, reason_to_end, train
 from squall.worker.reach import check_reachable
 from squall.worker.reporter import Reporter
@@ -90,10 +91,14 @@ def _work(task: WorkerTask, context: FunctionContext, started: float) -> Ended:
             slot=task.slot,
             epochs=task.epochs,
             start_minibatch=registration.minibatches,
+            first_epoch=task.first_epoch,
         ) as stream:
+            gate = EpochGate(task, store.blobs, interrupted)
             ended = train(
-                task, guard, registration, store.control, store.blobs, strategy, stream, reporter, optimizer
+                task, guard, registration, store.control, gate, strategy, stream, reporter, optimizer
             )
+            if ended.end == "handover":
+                store.blobs.put(turn_key(task.job, task.slot, task.attempt + 1), b"go")
         done = int(store.control.progress(task.job, task.slot)[0])
         print(f"slot {task.slot} attempt {task.attempt}: {ended.end} after minibatch {done}")
     return ended

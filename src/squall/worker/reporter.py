@@ -61,7 +61,8 @@ class Reporter:
         self._working_since = time.monotonic()
         self._announced = False
         self._phases = Phases(cold_start=context.cold_start_s)
-        self._epoch = 0
+        self._epoch = task.first_epoch
+        self._epochs_done = 0  # by this attempt's own word
         self.sent = 0
         self._rows = 0
         self._loss_sum = self._weight_sum = 0.0
@@ -83,6 +84,20 @@ class Reporter:
         phases.bytes_in += steps.bytes_in
         phases.bytes_out += steps.bytes_out
 
+    def await_epoch(self, epoch: int) -> None:
+        """Make sure that the driver knows that all before an epoch is done, before waiting for its word.
+
+        A predecessor may have said so to a driver that is no more.
+        """
+        self._epoch = epoch - 1
+        if self._epochs_done < epoch:
+            self._epochs_done = epoch
+            self._send(epoch_done=True, ending=False)
+
+    def waited(self, seconds: float) -> None:
+        """Note time that went by between two epochs."""
+        self._phases.wait += seconds
+
     @property
     def setup_s(self) -> float:
         """Seconds from the start of the environment to the first minibatch."""
@@ -95,6 +110,7 @@ class Reporter:
         if visit.last_of_epoch or announce or time.monotonic() - self._last > INTERVAL_S:
             self._epoch = visit.epoch
             self.flush(epoch_done=visit.last_of_epoch, ending=announce)
+            self._epochs_done = visit.epoch + visit.last_of_epoch
             self._announced = self._announced or announce
 
     def beat(self) -> None:

@@ -1,0 +1,1 @@
+"""Planners: how many functions of what size train, and when that changes."""
