@@ -236,7 +236,7 @@ def test_a_throttled_launch_is_tried_again_later() -> None:
 
 
 def test_a_platform_that_refuses_for_ever_while_nothing_moves_fails_the_job() -> None:
-    machine = make(2, throttled_s=60.0)
+    machine = make(2, throttled_s=60.0, silence_s=1000.0)
     throttled = Outcome(OutcomeKind.THROTTLED)
     run(machine, Start(), Ended(1, 1, throttled, 0))
     attempt, now = 1, 1.0

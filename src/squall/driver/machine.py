@@ -41,13 +41,13 @@ from squall.driver.events import (
     Tick,
 )
 from squall.driver.ledger import Ledger
+from squall.driver.ramp import Ramp
 from squall.errors import SquallError
 from squall.records import AttemptRecord, HeldOut, HistoryRecord, JobStatus, Outcome, OutcomeKind, Report
 
 STOP_MARGIN_S = 0.25
 """Time that stopping takes; deadline and budget count it in."""
 
-_FIRST_RETRY_S, _LONGEST_RETRY_S = 0.1, 5.0
 _SILENCES = 10  # times the longest silence so far
 
 
@@ -72,6 +72,8 @@ class Limits:
         at least ten times as long as it ever did before.
     throttled_s : float
         How long the platform may refuse workers while no other gets further.
+    ramp : int
+        Launches that may be under way at once in the beginning; see :class:`~squall.driver.ramp.Ramp`.
     """
 
     deadline_s: float | None = None
@@ -82,6 +84,7 @@ class Limits:
     grace_s: float = 5.0
     silence_s: float = 30.0
     throttled_s: float = 300.0
+    ramp: int = 100
 
 
 @dataclass(slots=True)
@@ -92,8 +95,6 @@ class _Slot:
     running: set[int] = field(default_factory=set)
     done: bool = False
     failures: int = 0  # in a row, without progress in between
-    throttled: int = 0  # in a row
-    retry_at: float | None = None
     minibatches: int = 0
     epochs_done: int = 0
     still_since: float | None = None  # when its last minibatch is known to have ended
@@ -132,6 +133,8 @@ class JobMachine:
         self._epochs, self._evaluates = epochs, evaluates
         self._limits = Limits() if limits is None else limits
         self._slots = [_Slot() for _ in range(n_slots)]
+        self.ramp = Ramp(self._limits.ramp)
+        self._wanted: dict[int, None] = {}  # slots that wait for a launch, the first first
         self._evaluating: int | None = None
         self._evaluated = -1  # newest epoch measured
         self._unfinished = n_slots  # slots that have not done all epochs or been given up
@@ -165,6 +168,10 @@ class JobMachine:
         """Take one event, return what to do about it."""
         if self.ended:
             return []
+        commands = self._react(event, now)
+        return [*commands, *self._launch_wanted(now)] if self._wanted else commands
+
+    def _react(self, event: Event, now: float) -> list[Command]:
         match event:
             case Start(rows):
                 self._book.rows_an_epoch = rows
@@ -191,16 +198,33 @@ class JobMachine:
         if self.state != "preparing":
             return []
         self.state, self._started_at = "running", now
-        return [self._launch(slot, now) for slot in range(len(self._slots))]
+        self._wanted = dict.fromkeys(range(len(self._slots)))
+        return []
 
-    def _launch(self, number: int, now: float, *, standby: bool = False) -> Launch:
+    def _want(self, number: int) -> None:
+        """Launch another worker in this slot as soon as the ramp allows."""
+        self._wanted[number] = None
+
+    def _launch_wanted(self, now: float) -> list[Command]:
+        launches: list[Command] = []
+        while self._wanted and self.state == "running" and self.ramp.allows(now):
+            number = next(iter(self._wanted))
+            del self._wanted[number]
+            slot = self._slots[number]
+            if not slot.running or slot.epochs_done < self._epochs:
+                launches.append(self._launch(number, now))
+        return launches
+
+    def _launch(self, number: int, now: float) -> Launch:
+        """One worker more; it stands by if its predecessor is still at work."""
         slot = self._slots[number]
+        standby = bool(slot.running)
         slot.newest += 1
         slot.running.add(slot.newest)
-        slot.retry_at = None
         key = (number, slot.newest)
         self.attempts[key] = AttemptRecord(number, slot.newest, now, first_minibatch=slot.minibatches)
         self.ledger.launch(key, now)
+        self.ramp.launched(key, now)
         return Launch(number, slot.newest, standby)
 
     def _reported(self, report: Report, now: float) -> list[Command]:
@@ -208,6 +232,7 @@ class JobMachine:
         if 0 < report.number <= slot.n_reports.get(report.attempt, 0):
             return []  # the driver before this one had heard of it
         slot.n_reports[report.attempt] = report.number
+        self.ramp.started((report.slot, report.attempt))
         if report.rows:  # a worker that waits only says that it is alive
             self._moved_at = now
         self._book.add(report)
@@ -220,7 +245,7 @@ class JobMachine:
         commands = self._close_epochs(now)
         wanted = self.state == "running" and slot.epochs_done < self._epochs
         if report.ending and wanted and slot.newest == report.attempt:
-            commands.append(self._launch(report.slot, now, standby=True))
+            self._want(report.slot)
         return commands
 
     def _has_done(self, slot: _Slot, epochs: int) -> None:
@@ -309,8 +334,8 @@ class JobMachine:
         if outcome.kind is OutcomeKind.RAISED:
             return self._fail(causes.raised(event))
         if outcome.kind is OutcomeKind.THROTTLED:
-            return self._retry_later(event.slot, slot, now)
-        slot.throttled = 0
+            return self._refused(event, now)
+        self.ramp.ended((event.slot, event.attempt))
         if outcome.kind is OutcomeKind.RETURNED:
             end = outcome.value["end"]
             if end in ("finished", "stopped"):
@@ -318,22 +343,24 @@ class JobMachine:
             slot.failures = 0 if advanced or end in ("superseded", "rolled back") else slot.failures + 1
             if slot.failures > self._limits.max_restarts:
                 return self._fail(causes.lifetime_too_short(event.slot))
-            return self._successor(event, slot, now)
+            return self._successor(event, slot)
         slot.failures = 1 if advanced else slot.failures + 1
         if slot.failures > self._limits.max_restarts:
             return self._fail(causes.died(event, slot.failures))
-        return self._successor(event, slot, now)
+        return self._successor(event, slot)
 
-    def _successor(self, event: Ended, slot: _Slot, now: float) -> list[Command]:
+    def _successor(self, event: Ended, slot: _Slot) -> list[Command]:
         if not slot.running:
-            return [self._launch(event.slot, now)]
+            self._want(event.slot)
+            return []
         waiting = max(slot.running)
         return [Release(event.slot, waiting)] if waiting > event.attempt else []
 
     def _finished(self, event: Ended, slot: _Slot, now: float) -> list[Command]:
         if slot.running:  # a stand-by is not needed any more; it will find nothing left to do
-            return self._successor(event, slot, now)
+            return self._successor(event, slot)
         self._set_done(slot)
+        self._wanted.pop(event.slot, None)
         self._has_done(slot, self._epochs)
         return [*self._close_epochs(now), *self._finish_if_all_done(now)]
 
@@ -341,12 +368,11 @@ class JobMachine:
         self._unfinished += slot.done - done
         slot.done = done
 
-    def _retry_later(self, number: int, slot: _Slot, now: float) -> list[Command]:
-        slot.throttled += 1
-        if slot.throttled > 1 and now > self._moved_at + self._limits.throttled_s:
-            return self._fail(causes.throttled(number, self._limits.throttled_s))
-        if not slot.running:
-            slot.retry_at = now + min(_LONGEST_RETRY_S, _FIRST_RETRY_S * 2.0 ** (slot.throttled - 1))
+    def _refused(self, event: Ended, now: float) -> list[Command]:
+        self.ramp.refused((event.slot, event.attempt), now)
+        if self.ramp.refusals > 1 and now > self._moved_at + self._limits.throttled_s:
+            return self._fail(causes.throttled(event.slot, self._limits.throttled_s))
+        self._want(event.slot)
         return []
 
     def _finish_if_all_done(self, now: float) -> list[Command]:
@@ -377,7 +403,7 @@ class JobMachine:
                 behind = True
             if restored and not slot.done:
                 slot.epochs_done = min(slot.epochs_done, len(self.history))
-            slot.minibatches, slot.still_since, slot.retry_at, slot.failures = position, now, None, 0
+            slot.minibatches, slot.still_since, slot.failures = position, now, 0
         self._count_behind()
         if self.state == "stopping":
             for slot in self._slots:
@@ -388,8 +414,8 @@ class JobMachine:
             self.state = self.state if measure else "finished"
             return measure
         self.state, self.reason = "running", ""
-        to_do = [number for number, slot in enumerate(self._slots) if not slot.done]
-        return [*measure, *(self._launch(number, now) for number in to_do)]
+        self._wanted = {number: None for number, slot in enumerate(self._slots) if not slot.done}
+        return measure
 
     def _lose_all(self, now: float) -> None:
         for key, attempt in self.attempts.items():
@@ -397,6 +423,8 @@ class JobMachine:
                 self._lose(key, now)
         for slot in self._slots:
             slot.running.clear()
+        self.ramp.forget()
+        self._wanted.clear()
         self._evaluating = None
 
     def _lose(self, key: tuple[int, int], now: float) -> None:
@@ -439,9 +467,7 @@ class JobMachine:
             return self._stop(limit, now)
         if self.state != "running":
             return []
-        due = [n for n, s in enumerate(self._slots) if s.retry_at is not None and s.retry_at <= now]
-        launches: list[Command] = [self._launch(number, now) for number in due]
-        return [*launches, *self._replace_silent(now)]
+        return self._replace_silent(now)
 
     def _replace_silent(self, now: float) -> list[Command]:
         """Give up workers that hang, or whose host has gone without a word; successors fence them."""
@@ -451,7 +477,8 @@ class JobMachine:
             if slot.running == {slot.heard} and now - slot.heard_at > patience:
                 self._lose((number, slot.heard), now)
                 slot.running.clear()
-                commands += [Cancel(number, slot.heard), self._launch(number, now)]
+                self._want(number)
+                commands.append(Cancel(number, slot.heard))
         return commands
 
     def _limit_reached(self, at: float) -> str:

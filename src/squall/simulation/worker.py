@@ -101,7 +101,7 @@ class Worker:
             if self._reason_to_end() is not None:
                 return False
             yield _POLL_S
-            if self._context.now() - self._reported_s > BEAT_S:
+            if not self._sent or self._context.now() - self._reported_s > BEAT_S:
                 self._report(epoch, epoch_done=False, ending=False)
         return True
 
