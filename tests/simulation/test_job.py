@@ -108,6 +108,19 @@ def test_thousands_of_workers_with_faults(n_workers: int) -> None:
     assert simulation.drivers == 2
 
 
+@pytest.mark.parametrize("barriers", [False, True])
+def test_a_job_ends_sooner_if_stragglers_are_replaced(barriers: bool) -> None:
+    workload = Workload(n_workers=8, rows=160_000, epochs=3, barriers=barriers)
+    platform = PlatformModel(straggle=0.2, slowdown=8.0)
+    wait, replace = (
+        simulate(Scenario(seed=3, workload=workload, platform=platform, replaces_stragglers=replaces))
+        for replaces in (False, True)
+    )
+    assert wait.machine.reason == replace.machine.reason == "epochs"
+    assert len(wait.machine.attempts) == 8 < len(replace.machine.attempts)
+    assert replace.time_s < 0.5 * wait.time_s
+
+
 def test_five_thousand_workers_meet_a_quota_of_one_thousand_with_few_refusals() -> None:
     workload = Workload(n_workers=5_000, rows=5_000 * 300, epochs=1, rows_per_s=60.0, block=1)
     scenario = Scenario(workload=workload, platform=PlatformModel(concurrency=1_000), throttled_s=60.0)

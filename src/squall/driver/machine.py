@@ -42,6 +42,7 @@ from squall.driver.events import (
 )
 from squall.driver.ledger import Ledger
 from squall.driver.ramp import Ramp
+from squall.driver.stragglers import Paces
 from squall.errors import SquallError
 from squall.records import AttemptRecord, HeldOut, HistoryRecord, JobStatus, Outcome, OutcomeKind, Report
 
@@ -49,6 +50,7 @@ STOP_MARGIN_S = 0.25
 """Time that stopping takes; deadline and budget count it in."""
 
 _SILENCES = 10  # times the longest silence so far
+_LEAD_S = 0.3  # and half as long again as it takes to start, a stand-by is given before its turn comes
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,8 @@ class Limits:
         at least ten times as long as it ever did before.
     throttled_s : float
         How long the platform may refuse workers while no other gets further.
+    replaces_stragglers : bool
+        Whether a worker that is much slower than the others is relieved by a successor.
     ramp : int
         Launches that may be under way at once in the beginning; see :class:`~squall.driver.ramp.Ramp`.
     """
@@ -84,6 +88,7 @@ class Limits:
     grace_s: float = 5.0
     silence_s: float = 30.0
     throttled_s: float = 300.0
+    replaces_stragglers: bool = False
     ramp: int = 100
 
 
@@ -102,6 +107,9 @@ class _Slot:
     heard_at: float = 0.0  # when it last did
     longest_silence: float = 0.0  # between two reports of one attempt
     n_reports: dict[int, int] = field(default_factory=dict)  # heard of, by attempt
+    slow: int = 0  # attempt that a stand-by is to relieve, or does
+    relieve_at: float | None = None  # when the stand-by is ready
+    relieved_at: float | None = None  # when the slow one was told to end
 
 
 class JobMachine:
@@ -134,6 +142,7 @@ class JobMachine:
         self._limits = Limits() if limits is None else limits
         self._slots = [_Slot() for _ in range(n_slots)]
         self.ramp = Ramp(self._limits.ramp)
+        self._paces = Paces(n_slots, epochs) if self._limits.replaces_stragglers else None
         self._wanted: dict[int, None] = {}  # slots that wait for a launch, the first first
         self._evaluating: int | None = None
         self._evaluated = -1  # newest epoch measured
@@ -175,6 +184,8 @@ class JobMachine:
         match event:
             case Start(rows):
                 self._book.rows_an_epoch = rows
+                if self._paces is not None:
+                    self._paces.rows_an_epoch = rows
                 return self._start(now)
             case Reported(report):
                 return self._reported(report, now)
@@ -221,6 +232,8 @@ class JobMachine:
         standby = bool(slot.running)
         slot.newest += 1
         slot.running.add(slot.newest)
+        if self._paces is not None and slot.slow in slot.running:
+            slot.relieve_at, slot.relieved_at = now + _LEAD_S + 1.5 * self._paces.start_s, None
         key = (number, slot.newest)
         self.attempts[key] = AttemptRecord(number, slot.newest, now, first_minibatch=slot.minibatches)
         self.ledger.launch(key, now)
@@ -244,7 +257,11 @@ class JobMachine:
         self._has_done(slot, report.epoch + report.epoch_done)
         commands = self._close_epochs(now)
         wanted = self.state == "running" and slot.epochs_done < self._epochs
-        if report.ending and wanted and slot.newest == report.attempt:
+        straggles = self._paces is not None and self._paces.heard(report)
+        if wanted and slot.newest == report.attempt and (report.ending or straggles):
+            if straggles and self._paces is not None and slot.slow != report.attempt:
+                slot.slow = report.attempt
+                self._paces.relieved(report.slot)
             self._want(report.slot)
         return commands
 
@@ -344,6 +361,8 @@ class JobMachine:
             if slot.failures > self._limits.max_restarts:
                 return self._fail(causes.lifetime_too_short(event.slot))
             return self._successor(event, slot)
+        if event.attempt == slot.slow and slot.relieved_at is not None:
+            return self._successor(event, slot)  # as it was told to
         slot.failures = 1 if advanced else slot.failures + 1
         if slot.failures > self._limits.max_restarts:
             return self._fail(causes.died(event, slot.failures))
@@ -467,7 +486,7 @@ class JobMachine:
             return self._stop(limit, now)
         if self.state != "running":
             return []
-        return self._replace_silent(now)
+        return [*self._replace_silent(now), *self._relieve_stragglers(now)]
 
     def _replace_silent(self, now: float) -> list[Command]:
         """Give up workers that hang, or whose host has gone without a word; successors fence them."""
@@ -479,6 +498,24 @@ class JobMachine:
                 slot.running.clear()
                 self._want(number)
                 commands.append(Cancel(number, slot.heard))
+        return commands
+
+    def _relieve_stragglers(self, now: float) -> list[Command]:
+        """End those whose stand-bys are ready, and release these, at the latest when the grace is over."""
+        commands: list[Command] = []
+        for number, slot in enumerate(self._slots if self._paces is not None else ()):
+            if slot.relieve_at is None or now < slot.relieve_at:
+                continue
+            slot.relieve_at = None
+            if slot.slow not in slot.running or len(slot.running) < 2:
+                continue  # it has ended, or its stand-by has
+            if slot.relieved_at is None:
+                slot.relieved_at, slot.relieve_at = now, now + self._limits.grace_s
+                commands.append(Cancel(number, slot.slow))
+            else:  # it cannot be ended; the stand-by fences it
+                self._lose((number, slot.slow), now)
+                slot.running.discard(slot.slow)
+                commands.append(Release(number, max(slot.running)))
         return commands
 
     def _limit_reached(self, at: float) -> str:

@@ -15,6 +15,7 @@ from squall.driver.machine import JobMachine, Limits
 from squall.driver.record import read_record, record_key
 from squall.driver.spec import JobSpec
 from squall.errors import JobError, SquallError
+from squall.worker.strategies import strategy_from_dict
 
 SILENCE_S = 10.0
 """Seconds without a sign of life, by the watcher's own clock, after which a driver counts as dead."""
@@ -84,6 +85,7 @@ def machine_of(spec: JobSpec, resumption: Resumption | None) -> JobMachine:
             patience=spec.patience,
             max_restarts=MAX_RESTARTS,
             silence_s=SILENCE_OF_WORKERS_S,
+            replaces_stragglers=strategy_from_dict(spec.strategy).stragglers == "replace",
         ),
     )
     if resumption is not None:

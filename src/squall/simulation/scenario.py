@@ -89,6 +89,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     throttled_s: float = 10.0
     silence_s: float = 4.0
     ramp: int = 100
+    replaces_stragglers: bool = False
     patience: int | None = None
     stop_at_s: float | None = None  # the user has had enough
     memory_mb: int = 1769
@@ -110,6 +111,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
             patience=chance.choice((None, None, 1)),
             stop_at_s=_maybe(chance, 0.1, 0.0, 3.0),
             ramp=chance.choice((100, 100, 2, 1)),
+            replaces_stragglers=chance.random() < 0.5,
         )
 
 

@@ -49,6 +49,7 @@ class Worker:
         self._slot, self._attempt, self._standby = event["slot"], event["attempt"], event["standby"]
         self._an_epoch = n_minibatches(workload, self._slot)
         self._rows = self._sent = 0
+        self._waited_s = 0.0  # since the last report
         self._longest_s = self._lead_s = 0.0
         self._announced = False
 
@@ -101,6 +102,7 @@ class Worker:
             if self._reason_to_end() is not None:
                 return False
             yield _POLL_S
+            self._waited_s += _POLL_S
             if not self._sent or self._context.now() - self._reported_s > BEAT_S:
                 self._report(epoch, epoch_done=False, ending=False)
         return True
@@ -151,9 +153,10 @@ class Worker:
             epoch_done=epoch_done,
             billed_s=self._context.cold_start_s + now - self._context.started,
             working_s=now - self._began,
-            phases=Phases(compute=now - self._reported_s),
+            phases=Phases(compute=max(0.0, now - self._reported_s - self._waited_s), wait=self._waited_s),
             ending=ending,
             number=self._sent + 1,
         )
         self._store.core.report(self._store.job, report)
-        self._sent, self._rows, self._reported_s = self._sent + 1, 0, now
+        self._sent, self._rows = self._sent + 1, 0
+        self._reported_s, self._waited_s = now, 0.0
