@@ -180,6 +180,7 @@ FAULT_POINTS: dict[FaultKind, tuple[FaultPoint, ...]] = {
     "drop": ("before", "in flight", "after"),
     "delay": ("before", "after"),
     "throttle": ("before", "in flight"),
+    "slow": ("before", "in flight", "after"),  # all the time
 }
 """Where each kind of fault can be injected from outside of the function."""
 
@@ -208,6 +209,7 @@ def check_chaos(problems: Problems, chaos: Any) -> None:
         problems.add(f"chaos: its probabilities add up to {total:g}, more than 1")
     for point in _tuple(chaos.points):
         problems.choice("chaos.points", point, get_args(FaultPoint))
+    problems.number("chaos.slowdown", chaos.slowdown, low=1.0)
     problems.integer("chaos.seed", chaos.seed, 0)
     problems.check(parse_duration, "chaos.wait", chaos.wait)
     if chaos.lost_after is not None:

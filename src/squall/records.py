@@ -381,7 +381,7 @@ class Outcome(msgspec.Struct, frozen=True):
 # --------------------------------------------------------------------------- workers and jobs
 
 
-FaultKind = Literal["kill", "duplicate", "drop", "delay", "throttle"]
+FaultKind = Literal["kill", "duplicate", "drop", "delay", "throttle", "slow"]
 FaultPoint = Literal["before", "in flight", "after"]
 
 
@@ -404,10 +404,11 @@ class Chaos(msgspec.Struct, frozen=True, kw_only=True):
     """Faults to inject, to see a job survive them; all of them are off unless set.
 
     ``slot``, ``attempt`` and ``minibatch`` together: SIGKILL that worker from inside, at that
-    recorded minibatch.  ``kill`` to ``throttle`` are probabilities that an invocation meets
+    recorded minibatch.  ``kill`` to ``slow`` are probabilities that an invocation meets
     that fault (at most one each), decided by ``seed``, slot and attempt alone, at one of
     ``points``; only in ``slots`` if given, and not more than ``max_faults`` altogether.
     ``wait`` is how long delays last, and the longest time until an in-flight fault strikes.
+    What is slow takes ``slowdown`` times as long for its work.
     An invocation that is dropped ends as LOST ``lost_after`` that time (None: never).  Above
     ``quota`` invocations at once further ones are throttled.  ``script`` comes first.
     """
@@ -421,6 +422,8 @@ class Chaos(msgspec.Struct, frozen=True, kw_only=True):
     drop: float = 0.0
     delay: float = 0.0
     throttle: float = 0.0
+    slow: float = 0.0
+    slowdown: float = 4.0
     points: tuple[FaultPoint, ...] = ("before", "in flight", "after")
     wait: str | float = "200ms"
     lost_after: str | float | None = "1s"
@@ -479,6 +482,7 @@ class WorkerTask(msgspec.Struct, frozen=True):
     token: str = ""  # what a store on TCP asks for
     first_epoch: int = 0
     held_from: int | None = None
+    slowdown: float = 1.0  # a fault: times as long as its work takes
 
     def __repr__(self) -> str:
         shown = {name: getattr(self, name) for name in self.__struct_fields__ if name != "token"}
@@ -504,6 +508,7 @@ class CallTask(msgspec.Struct, frozen=True):
     python: str  # the client's, such as "3.11"
     timeout_s: float | None = None  # for one item
     careful: bool = False  # store each result before the next item begins
+    slowdown: float = 1.0  # a fault: times as long as its work takes
 
     @property
     def results(self) -> str:

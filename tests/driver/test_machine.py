@@ -244,7 +244,7 @@ def test_a_throttled_launch_is_tried_again_later() -> None:
 
 
 def test_a_platform_that_refuses_for_ever_while_nothing_moves_fails_the_job() -> None:
-    machine = make(2, throttled_s=60.0)
+    machine = make(2, throttled_s=60.0, silence_s=1000.0)
     throttled = Outcome(OutcomeKind.THROTTLED)
     run(machine, Start(), Ended(1, 1, throttled, 0))
     attempt, now = 1, 1.0
@@ -646,6 +646,84 @@ def test_a_worker_that_falls_silent_is_given_up_and_replaced() -> None:
     machine.handle(Ended(0, 2, FINISHED, 9), 136.0)
     machine.handle(Ended(1, 1, FINISHED, 9), 136.0)
     assert machine.state == "finished"
+
+
+# ---------------------------------------------------------------------------------- stragglers
+
+
+def worked(slot: int, rows: int, seconds: float, attempt: int = 1, epoch: int = 0) -> Reported:
+    """A report of so many rows in so many seconds of work."""
+    phases = Phases(compute=seconds)
+    return Reported(Report(slot, attempt, epoch, rows, 0.5 * rows, float(rows), False, 1.0, 0.8, phases))
+
+
+def straggling(**limits: float) -> tuple[JobMachine, list[Command]]:
+    """Three workers, the last of which is four times as slow; at 2 s that has been seen."""
+    machine = make(3, 5, replaces_stragglers=True, **limits)
+    machine.handle(Start(rows=30_000), 0.0)
+    commands: list[Command] = []
+    for second in (1, 2):
+        for slot, rows in enumerate((1000, 900, 240)):
+            commands += machine.handle(worked(slot, rows, 1.0), float(second))
+    return machine, commands
+
+
+def test_a_straggler_is_relieved_when_its_successor_is_ready() -> None:
+    machine, commands = straggling()
+    assert commands == [Launch(2, 2, standby=True)]
+    assert machine.handle(Tick(), 2.5) == [], "it takes 0.2 s to start"
+    assert machine.handle(Tick(), 2.7) == [Cancel(2, 1)]
+    assert machine.handle(Ended(2, 1, KILLED, 7), 2.8) == [Release(2, 2)]
+    assert machine.handle(Ended(2, 2, HANDOVER, 9), 5.0) == [Launch(2, 3)]
+    assert machine.state == "running"
+
+
+def test_a_straggler_that_cannot_be_ended_is_fenced_after_a_while() -> None:
+    machine, _ = straggling(grace_s=2.0)
+    assert machine.handle(Tick(), 4.5) == [Cancel(2, 1)]
+    assert machine.handle(Tick(), 6.4) == []
+    assert machine.handle(Tick(), 6.5) == [Release(2, 2)]
+    assert machine.handle(Ended(2, 1, KILLED, 7), 7.0) == []
+
+
+def test_a_straggler_that_ends_before_it_is_relieved_is_succeeded_at_once() -> None:
+    machine, _ = straggling()
+    assert machine.handle(Ended(2, 1, HANDOVER, 7), 4.2) == [Release(2, 2)]
+    assert machine.handle(Tick(), 9.0) == []
+
+
+def test_a_slot_in_which_every_worker_is_slow_is_let_be() -> None:
+    machine, _ = straggling()
+    now, launches = 4.5, 1
+    for attempt in range(1, 6):
+        machine.handle(Tick(), now)
+        machine.handle(Ended(2, attempt, KILLED, attempt), now)
+        for _ in range(4):
+            now += 1.0
+            for command in machine.handle(worked(2, 240, 1.0, attempt + 1), now):
+                launches += isinstance(command, Launch)
+        now += 1.0
+        if launches == attempt:
+            break
+    assert launches == 2
+
+
+@pytest.mark.parametrize("limits", [{}, {"replaces_stragglers": True, "rows": 1500}])
+def test_nobody_is_relieved_without_that_policy_or_for_little_work(limits: dict[str, float]) -> None:
+    rows = int(limits.pop("rows", 30_000))
+    machine = make(3, 1, **limits)
+    machine.handle(Start(rows=rows), 0.0)
+    for second in range(1, 5):
+        for slot, n in enumerate((1000, 900, 240)):
+            assert machine.handle(worked(slot, n, 1.0), float(second)) == []
+
+
+def test_a_worker_that_waits_for_others_is_no_straggler() -> None:
+    machine = make(3, 5, replaces_stragglers=True)
+    machine.handle(Start(rows=30_000), 0.0)
+    for second in range(1, 9):
+        for slot, busy_s in enumerate((0.05, 0.9, 0.9)):
+            assert machine.handle(worked(slot, 100, busy_s), float(second)) == []
 
 
 def test_a_worker_that_was_often_silent_for_long_is_given_longer() -> None:

@@ -64,6 +64,15 @@ def test_kill_before(real: LocalPlatform) -> None:
     assert runs_of(invocation) == []
 
 
+def test_slow_tells_the_handler_how_slow(real: LocalPlatform) -> None:
+    chaos = Chaos(script=(Fault(do="slow", slot=0),), slowdown=3.0)
+    platform = ChaosPlatform(real, chaos)
+    endpoint = platform.prepare(shape("echo"))
+    slow, not_slow = (endpoint.invoke({"slot": slot}).outcome(WAIT_S).value for slot in (0, 1))
+    assert slow == {"slot": 0, "slowdown": 3.0} and not_slow == {"slot": 1}
+    assert [fault.do for fault in platform.faults] == ["slow"]
+
+
 def test_kill_in_flight(real: LocalPlatform) -> None:
     outcome = run(real, Fault(do="kill", when="in flight", wait="100ms"), seconds=60).outcome(WAIT_S)
     assert (outcome.kind, outcome.signal) == (OutcomeKind.KILLED, 9)

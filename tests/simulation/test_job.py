@@ -123,6 +123,28 @@ def test_thousands_of_workers_with_faults(n_workers: int) -> None:
     assert simulation.drivers == 2
 
 
+@pytest.mark.parametrize("barriers", [False, True])
+def test_a_job_ends_sooner_if_stragglers_are_replaced(barriers: bool) -> None:
+    workload = Workload(n_workers=8, rows=160_000, epochs=3, barriers=barriers)
+    platform = PlatformModel(straggle=0.2, slowdown=8.0)
+    wait, replace = (
+        simulate(Scenario(seed=3, workload=workload, platform=platform, replaces_stragglers=replaces))
+        for replaces in (False, True)
+    )
+    assert wait.machine.reason == replace.machine.reason == "epochs"
+    assert len(wait.machine.attempts) == 8 < len(replace.machine.attempts)
+    assert replace.time_s < 0.5 * wait.time_s
+
+
+def test_five_thousand_workers_meet_a_quota_of_one_thousand_with_few_refusals() -> None:
+    workload = Workload(n_workers=5_000, rows=5_000 * 300, epochs=1, rows_per_s=60.0, block=1)
+    scenario = Scenario(workload=workload, platform=PlatformModel(concurrency=1_000), throttled_s=60.0)
+    machine = simulate(scenario).machine
+    ends = Counter(attempt.outcome.kind for attempt in machine.attempts.values() if attempt.outcome)
+    assert machine.reason == "epochs" and ends[OutcomeKind.RETURNED] == 5_000
+    assert ends[OutcomeKind.THROTTLED] < 5_000, "all but one in five, if all were launched at once"
+
+
 def test_an_event_is_as_much_work_with_thousands_of_workers() -> None:
     """Counted in calls, not in seconds."""
     few, many = calls_an_event(20), calls_an_event(1_000)
@@ -171,6 +193,7 @@ def unnumbered(**fields: Any) -> Report:
         ("squall.driver.machine", "Launch", launches_without_a_number),
         (job, "reaches_out", lambda commands: False),
         (worker, "Report", unnumbered),
+        ("squall.driver.ramp.Ramp", "allows", lambda ramp, now: True),
     ],
 )
 def test_a_fault_of_the_core_is_noticed(

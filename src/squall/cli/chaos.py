@@ -6,7 +6,7 @@ from squall.config import Problems, did_you_mean
 from squall.records import Chaos
 
 _CHANCES = {"kill": "kill", "dup": "duplicate", "duplicate": "duplicate", "drop": "drop"} | {
-    name: name for name in ("delay", "throttle")
+    name: name for name in ("delay", "throttle", "slow")
 }
 _COUNTS = {"seed": "seed", "quota": "quota", "max": "max_faults"}
 

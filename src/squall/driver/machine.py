@@ -51,6 +51,8 @@ from squall.driver.events import (
 )
 from squall.driver.ledger import Ledger
 from squall.driver.legs import Legs
+from squall.driver.ramp import Ramp
+from squall.driver.stragglers import Paces
 from squall.errors import SquallError
 from squall.records import (
     AttemptRecord,
@@ -66,8 +68,8 @@ from squall.records import (
 STOP_MARGIN_S = 0.25
 """Time that stopping takes; deadline and budget count it in."""
 
-_FIRST_RETRY_S, _LONGEST_RETRY_S = 0.1, 5.0
 _SILENCES = 10  # times the longest silence so far
+_LEAD_S = 0.3  # and half as long again as it takes to start, a stand-by is given before its turn comes
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,10 @@ class Limits:
         at least ten times as long as it ever did before.
     throttled_s : float
         How long the platform may refuse workers while no other gets further.
+    replaces_stragglers : bool
+        Whether a worker that is much slower than the others is relieved by a successor.
+    ramp : int
+        Launches that may be under way at once in the beginning; see :class:`~squall.driver.ramp.Ramp`.
     """
 
     deadline_s: float | None = None
@@ -101,6 +107,8 @@ class Limits:
     grace_s: float = 5.0
     silence_s: float = 30.0
     throttled_s: float = 300.0
+    replaces_stragglers: bool = False
+    ramp: int = 100
 
 
 @dataclass(slots=True)
@@ -112,8 +120,6 @@ class _Slot:
     running: set[int] = field(default_factory=set)
     done: bool = False
     failures: int = 0  # in a row, without progress in between
-    throttled: int = 0  # in a row
-    retry_at: float | None = None
     minibatches: int = 0
     epochs_done: int = 0
     still_since: float | None = None  # when its last minibatch is known to have ended
@@ -121,6 +127,9 @@ class _Slot:
     heard_at: float = 0.0  # when it last did
     longest_silence: float = 0.0  # between two reports of one attempt
     n_reports: dict[int, int] = field(default_factory=dict)  # heard of, by attempt
+    slow: int = 0  # attempt that a stand-by is to relieve, or does
+    relieve_at: float | None = None  # when the stand-by is ready
+    relieved_at: float | None = None  # when the slow one was told to end
 
 
 class JobMachine:
@@ -164,6 +173,9 @@ class JobMachine:
         self._limits = Limits() if limits is None else limits
         self._legs = Legs(plan, epochs, planned=planned)
         self._slots = [_Slot() for _ in range(plan.workers)]
+        self.ramp = Ramp(self._limits.ramp)
+        self._paces = self._paces_of(plan.workers, epochs)
+        self._wanted: dict[int, None] = {}  # slots that wait for a launch, the first first
         self._evaluating: int | None = None
         self._evaluated = -1  # newest epoch measured
         self._unfinished = plan.workers  # slots that have not done all epochs or been given up
@@ -207,9 +219,14 @@ class JobMachine:
         """Take one event, return what to do about it."""
         if self.ended:
             return []
+        commands = self._react(event, now)
+        return [*commands, *self._launch_wanted(now)] if self._wanted else commands
+
+    def _react(self, event: Event, now: float) -> list[Command]:
         match event:
             case Start(rows):
                 self._book.rows_an_epoch = rows
+                self._paces = self._paces_of(len(self._slots), self._epochs)
                 return self._start(now)
             case Reported(report):
                 return self._reported(report, now)
@@ -237,16 +254,35 @@ class JobMachine:
         if self.state != "preparing":
             return []
         self.state, self._started_at = "running", now
-        return [self._launch(slot, now) for slot in range(len(self._slots))]
+        self._wanted = dict.fromkeys(range(len(self._slots)))
+        return []
 
-    def _launch(self, number: int, now: float, *, standby: bool = False) -> Launch:
+    def _want(self, number: int) -> None:
+        """Launch another worker in this slot as soon as the ramp allows."""
+        self._wanted[number] = None
+
+    def _launch_wanted(self, now: float) -> list[Command]:
+        launches: list[Command] = []
+        while self._wanted and self.state == "running" and self.ramp.allows(now):
+            number = next(iter(self._wanted))
+            del self._wanted[number]
+            slot = self._slots[number]
+            if not slot.running or slot.epochs_done < self._legs.end:
+                launches.append(self._launch(number, now))
+        return launches
+
+    def _launch(self, number: int, now: float) -> Launch:
+        """One worker more; it stands by if its predecessor is still at work."""
         slot = self._slots[number]
+        standby = bool(slot.running)
         slot.newest += 1
         slot.running.add(slot.newest)
-        slot.retry_at = None
+        if self._paces is not None and slot.slow in slot.running:
+            slot.relieve_at, slot.relieved_at = now + _LEAD_S + 1.5 * self._paces.start_s, None
         key = (number, slot.newest)
         self.attempts[key] = AttemptRecord(number, slot.newest, now, first_minibatch=slot.minibatches)
         self.ledger.launch(key, now)
+        self.ramp.launched(key, now)
         return Launch(number, slot.newest, standby)
 
     def _arranged(self, number: int, now: float) -> list[Command]:
@@ -256,9 +292,11 @@ class JobMachine:
         self._notes[f"leg {number}"] = f"after {now:.1f} s: {self._legs.told}"
         self.ledger.resize(leg.plan.memory_mb)
         self._slots = [self._slot_of_new_leg(number, now) for number in range(leg.plan.workers)]
+        self._paces = self._paces_of(leg.plan.workers, self._epochs - leg.first_epoch)
         self._unfinished = leg.plan.workers
         self._count_behind()
-        return [Switch(leg), *(self._launch(slot, now) for slot in range(leg.plan.workers))]
+        self._wanted = dict.fromkeys(range(leg.plan.workers))
+        return [Switch(leg)]
 
     def _slot_of_new_leg(self, number: int, now: float) -> _Slot:
         before = max((attempt for slot, attempt in self.attempts if slot == number), default=0)
@@ -271,6 +309,11 @@ class JobMachine:
             still_since=still_since,
         )
 
+    def _paces_of(self, n_slots: int, epochs: int) -> Paces | None:
+        if not self._limits.replaces_stragglers:
+            return None
+        return Paces(n_slots, epochs, self._book.rows_an_epoch)
+
     def _is_of_earlier_leg(self, number: int, attempt: int) -> bool:
         return number >= len(self._slots) or attempt <= self._slots[number].earlier
 
@@ -281,6 +324,7 @@ class JobMachine:
         if 0 < report.number <= slot.n_reports.get(report.attempt, 0):
             return []  # the driver before this one had heard of it
         slot.n_reports[report.attempt] = report.number
+        self.ramp.started((report.slot, report.attempt))
         if report.rows:  # a worker that waits only says that it is alive
             self._moved_at = now
         self._book.add(report)
@@ -292,8 +336,12 @@ class JobMachine:
         self._has_done(slot, report.epoch + report.epoch_done)
         commands = self._close_epochs(now)
         wanted = self.state == "running" and slot.epochs_done < self._legs.end
-        if report.ending and wanted and slot.newest == report.attempt:
-            commands.append(self._launch(report.slot, now, standby=True))
+        straggles = self._paces is not None and self._paces.heard(report)
+        if wanted and slot.newest == report.attempt and (report.ending or straggles):
+            if straggles and self._paces is not None and slot.slow != report.attempt:
+                slot.slow = report.attempt
+                self._paces.relieved(report.slot)
+            self._want(report.slot)
         return commands
 
     def _has_done(self, slot: _Slot, epochs: int) -> None:
@@ -385,8 +433,8 @@ class JobMachine:
         if outcome.kind is OutcomeKind.RAISED:
             return self._fail(causes.raised(event))
         if outcome.kind is OutcomeKind.THROTTLED:
-            return self._retry_later(event.slot, slot, now)
-        slot.throttled = 0
+            return self._refused(event, now)
+        self.ramp.ended((event.slot, event.attempt))
         if outcome.kind is OutcomeKind.RETURNED:
             end = outcome.value["end"]
             if end in ("finished", "stopped"):
@@ -394,22 +442,26 @@ class JobMachine:
             slot.failures = 0 if advanced or end in ("superseded", "rolled back") else slot.failures + 1
             if slot.failures > self._limits.max_restarts:
                 return self._fail(causes.lifetime_too_short(event.slot))
-            return self._successor(event, slot, now)
+            return self._successor(event, slot)
+        if event.attempt == slot.slow and slot.relieved_at is not None:
+            return self._successor(event, slot)  # as it was told to
         slot.failures = 1 if advanced else slot.failures + 1
         if slot.failures > self._limits.max_restarts:
             return self._fail(causes.died(event, slot.failures))
-        return self._successor(event, slot, now)
+        return self._successor(event, slot)
 
-    def _successor(self, event: Ended, slot: _Slot, now: float) -> list[Command]:
+    def _successor(self, event: Ended, slot: _Slot) -> list[Command]:
         if not slot.running:
-            return [self._launch(event.slot, now)]
+            self._want(event.slot)
+            return []
         waiting = max(slot.running)
         return [Release(event.slot, waiting)] if waiting > event.attempt else []
 
     def _finished(self, event: Ended, slot: _Slot, now: float) -> list[Command]:
         if slot.running:  # a stand-by is not needed any more; it will find nothing left to do
-            return self._successor(event, slot, now)
+            return self._successor(event, slot)
         self._set_done(slot)
+        self._wanted.pop(event.slot, None)
         self._has_done(slot, self._legs.end)
         return [*self._close_epochs(now), *self._finish_if_all_done(now)]
 
@@ -417,12 +469,11 @@ class JobMachine:
         self._unfinished += slot.done - done
         slot.done = done
 
-    def _retry_later(self, number: int, slot: _Slot, now: float) -> list[Command]:
-        slot.throttled += 1
-        if slot.throttled > 1 and now > self._moved_at + self._limits.throttled_s:
-            return self._fail(causes.throttled(number, self._limits.throttled_s))
-        if not slot.running:
-            slot.retry_at = now + min(_LONGEST_RETRY_S, _FIRST_RETRY_S * 2.0 ** (slot.throttled - 1))
+    def _refused(self, event: Ended, now: float) -> list[Command]:
+        self.ramp.refused((event.slot, event.attempt), now)
+        if self.ramp.refusals > 1 and now > self._moved_at + self._limits.throttled_s:
+            return self._fail(causes.throttled(event.slot, self._limits.throttled_s))
+        self._want(event.slot)
         return []
 
     def _finish_if_all_done(self, now: float) -> list[Command]:
@@ -455,7 +506,7 @@ class JobMachine:
                 behind = True
             if restored and not slot.done:
                 slot.epochs_done = min(slot.epochs_done, len(self.history))
-            slot.minibatches, slot.still_since, slot.retry_at, slot.failures = position, now, None, 0
+            slot.minibatches, slot.still_since, slot.failures = position, now, 0
         self._count_behind()
         if self.state == "stopping":
             for slot in self._slots:
@@ -468,10 +519,8 @@ class JobMachine:
         self.state, self.reason = "running", ""
         self._legs.forget_question()
         measure += self._ask_planner()
-        to_do = [number for number, slot in enumerate(self._slots) if not slot.done]
-        if not to_do:
-            return [*measure, *self._finish_if_all_done(now)]
-        return [*measure, *(self._launch(number, now) for number in to_do)]
+        self._wanted = {number: None for number, slot in enumerate(self._slots) if not slot.done}
+        return measure if self._wanted else [*measure, *self._finish_if_all_done(now)]
 
     def _lose_all(self, now: float) -> None:
         for key, attempt in self.attempts.items():
@@ -479,6 +528,8 @@ class JobMachine:
                 self._lose(key, now)
         for slot in self._slots:
             slot.running.clear()
+        self.ramp.forget()
+        self._wanted.clear()
         self._evaluating = None
 
     def _lose(self, key: tuple[int, int], now: float) -> None:
@@ -521,9 +572,7 @@ class JobMachine:
             return self._stop(limit, now)
         if self.state != "running":
             return []
-        due = [n for n, s in enumerate(self._slots) if s.retry_at is not None and s.retry_at <= now]
-        launches: list[Command] = [self._launch(number, now) for number in due]
-        return [*launches, *self._replace_silent(now)]
+        return [*self._replace_silent(now), *self._relieve_stragglers(now)]
 
     def _replace_silent(self, now: float) -> list[Command]:
         """Give up workers that hang, or whose host has gone without a word; successors fence them."""
@@ -533,7 +582,26 @@ class JobMachine:
             if slot.running == {slot.heard} and now - slot.heard_at > patience:
                 self._lose((number, slot.heard), now)
                 slot.running.clear()
-                commands += [Cancel(number, slot.heard), self._launch(number, now)]
+                self._want(number)
+                commands.append(Cancel(number, slot.heard))
+        return commands
+
+    def _relieve_stragglers(self, now: float) -> list[Command]:
+        """End those whose stand-bys are ready, and release these, at the latest when the grace is over."""
+        commands: list[Command] = []
+        for number, slot in enumerate(self._slots if self._paces is not None else ()):
+            if slot.relieve_at is None or now < slot.relieve_at:
+                continue
+            slot.relieve_at = None
+            if slot.slow not in slot.running or len(slot.running) < 2:
+                continue  # it has ended, or its stand-by has
+            if slot.relieved_at is None:
+                slot.relieved_at, slot.relieve_at = now, now + self._limits.grace_s
+                commands.append(Cancel(number, slot.slow))
+            else:  # it cannot be ended; the stand-by fences it
+                self._lose((number, slot.slow), now)
+                slot.running.discard(slot.slow)
+                commands.append(Release(number, max(slot.running)))
         return commands
 
     def _limit_reached(self, at: float) -> str:

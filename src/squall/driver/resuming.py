@@ -16,6 +16,7 @@ from squall.driver.record import read_record, record_key
 from squall.driver.spec import JobSpec
 from squall.errors import JobError, SquallError
 from squall.records import Plan
+from squall.worker.strategies import strategy_from_dict
 
 SILENCE_S = 10.0
 """Seconds without a sign of life, by the watcher's own clock, after which a driver counts as dead."""
@@ -85,6 +86,7 @@ def machine_of(spec: JobSpec, resumption: Resumption | None) -> JobMachine:
             patience=spec.patience,
             max_restarts=MAX_RESTARTS,
             silence_s=SILENCE_OF_WORKERS_S,
+            replaces_stragglers=strategy_from_dict(spec.strategy).stragglers == "replace",
         ),
         planned=spec.run.planner is not None,
     )

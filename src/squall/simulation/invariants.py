@@ -7,7 +7,9 @@ from collections import defaultdict
 
 from squall.driver import events
 from squall.driver.machine import STOP_MARGIN_S, JobMachine
+from squall.driver.ramp import FIRST_HOLD_S, LARGEST, STARTS_WITHIN_S
 from squall.errors import SquallError
+from squall.records import OutcomeKind
 from squall.simulation.scenario import Scenario
 from squall.simulation.store import VirtualStore
 from squall.simulation.worker import n_minibatches
@@ -33,6 +35,9 @@ class Watch:
         self._n_epochs = 0  # on record
         self._newest: dict[int, int] = defaultdict(int)
         self._released: dict[int, set[int]] = defaultdict(set)  # of each slot, not known to have ended
+        self._under_way: dict[tuple[int, int], float] = {}  # launches that nothing was heard of
+        self._allowed = scenario.ramp  # launches under way, had none been refused
+        self._refused_at = -math.inf  # the last launch of which that is news was refused then
 
     def check(self, holds: bool, told: str) -> None:
         """Raise unless it holds."""
@@ -53,6 +58,7 @@ class Watch:
         elif len(machine.history) != self._n_epochs and machine.state in ("running", "stopping"):
             self._n_epochs = len(machine.history)
             self._slots_have_done(self._n_epochs, machine, store)
+        self._note_launches(event, machine, now)
         if isinstance(event, events.Ended):
             self._released[event.slot].discard(event.attempt)
         elif isinstance(event, events.Reported):  # it has registered: older ones are refused from then on
@@ -67,6 +73,7 @@ class Watch:
                 case events.Launch(slot, attempt, standby):
                     self.check(attempt > self._newest[slot], f"attempt {attempt} of slot {slot} is not new")
                     self._newest[slot] = attempt
+                    self._ramp_holds((slot, attempt), machine, now)
                     if not standby:
                         self._release(slot, attempt)
                 case events.Cancel(slot, attempt):  # its successor fences it
@@ -88,6 +95,29 @@ class Watch:
         others = self._released[slot] - {attempt}
         self.check(not others, f"slot {slot} has attempts {others} when {attempt} is released")
         self._released[slot].add(attempt)
+
+    def _note_launches(self, event: events.Event, machine: JobMachine, now: float) -> None:
+        match event:
+            case events.Reported(report):
+                self._allowed += self._under_way.pop((report.slot, report.attempt), None) is not None
+            case events.Ended(slot, attempt, outcome):
+                launched = self._under_way.pop((slot, attempt), -math.inf)
+                if outcome.kind is OutcomeKind.THROTTLED and launched > self._refused_at:
+                    self._refused_at, self._allowed = now, max(1, self._allowed // 2)
+            case events.Resumed():  # what it knows of refusals is what was in the log
+                self._under_way.clear()
+                self._allowed, self._refused_at = machine.ramp.width, -math.inf
+
+    def _ramp_holds(self, key: tuple[int, int], machine: JobMachine, now: float) -> None:
+        """Never more launches under way than the ramp allows, and none just after one was refused."""
+        self._under_way[key] = now
+        while now >= self._under_way[oldest := next(iter(self._under_way))] + STARTS_WITHIN_S:
+            del self._under_way[oldest]
+        at_once = len(self._under_way)
+        allowed = min(self._allowed, machine.ramp.width, max(LARGEST, self._scenario.ramp))
+        self.check(at_once <= allowed, f"{at_once} launches are under way where {allowed} are allowed")
+        held = now < self._refused_at + FIRST_HOLD_S
+        self.check(not held, f"{key} is launched right after another was refused")
 
     def _limits_hold(self, machine: JobMachine, now: float) -> None:
         """When a job stops for a limit, that has not been passed yet, but for an event's time."""

@@ -364,6 +364,8 @@ def _machine(scenario: Scenario) -> JobMachine:
             max_restarts=scenario.max_restarts,
             throttled_s=scenario.throttled_s,
             silence_s=scenario.silence_s,
+            ramp=scenario.ramp,
+            replaces_stragglers=scenario.replaces_stragglers,
             patience=scenario.patience if workload.evaluate_s is not None else None,
         ),
         planned=scenario.changes is not None,

@@ -100,6 +100,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     max_restarts: int = 3
     throttled_s: float = 10.0
     silence_s: float = 4.0
+    ramp: int = 100
+    replaces_stragglers: bool = False
     patience: int | None = None
     stop_at_s: float | None = None  # the user has had enough
     memory_mb: int = 1769
@@ -130,6 +132,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
             stop_at_s=_maybe(chance, 0.1, 0.0, 3.0),
             changes=_changes(chance, workload.epochs),
             thinking_s=chance.choice((0.0, 0.05, 0.5)),
+            ramp=chance.choice((100, 100, 2, 1)),
+            replaces_stragglers=chance.random() < 0.5,
         )
 
 

@@ -55,6 +55,7 @@ class Worker:
         self._share = share(workload, store.n_slots, self._slot)
         self._an_epoch = n_minibatches(workload, store.n_slots, self._slot)
         self._rows = self._sent = self._epoch = self._epochs_done = 0
+        self._waited_s = 0.0  # since the last report
         self._longest_s = self._lead_s = 0.0
         self._announced = False
 
@@ -120,7 +121,8 @@ class Worker:
 
     def _wait_a_little(self) -> Seconds:
         yield _POLL_S
-        if self._context.now() - self._reported_s > BEAT_S:
+        self._waited_s += _POLL_S
+        if not self._sent or self._context.now() - self._reported_s > BEAT_S:
             self._report(self._epoch, epoch_done=False, ending=False)
 
     def _pass_gate(self) -> Seconds:
@@ -184,10 +186,11 @@ class Worker:
             epoch_done=epoch_done,
             billed_s=self._context.cold_start_s + now - self._context.started,
             working_s=now - self._began,
-            phases=Phases(compute=now - self._reported_s),
+            phases=Phases(compute=max(0.0, now - self._reported_s - self._waited_s), wait=self._waited_s),
             ending=ending,
             number=self._sent + 1,
         )
         self._store.core.report(self._store.job, report)
         self._epochs_done = max(self._epochs_done, epoch + epoch_done)
-        self._sent, self._rows, self._reported_s = self._sent + 1, 0, now
+        self._sent, self._rows = self._sent + 1, 0
+        self._reported_s, self._waited_s = now, 0.0

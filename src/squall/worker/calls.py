@@ -104,6 +104,8 @@ def _work(
             break
         began = time.monotonic()
         end, data = _call(function, payloads[position], position, task.timeout_s)
+        if task.slowdown > 1.0:
+            time.sleep((task.slowdown - 1.0) * (time.monotonic() - began))
         took = time.monotonic() - began
         longest = max(longest, took)
         results.add(end, data, took)

@@ -185,6 +185,8 @@ def _train_block(
         steps = strategy.step(visit.block, visit.order, task.batch_size, first, count)
         if not math.isfinite(steps.loss_sum):
             raise _divergence(visit.epoch, optimizer)
+        if task.slowdown > 1.0:
+            time.sleep((task.slowdown - 1.0) * max(0.0, time.perf_counter() - started - steps.wait_s))
         reporter.add(visit.epoch, steps, time.perf_counter() - started)
         guard.waited(steps.wait_s)
         done += steps.minibatches

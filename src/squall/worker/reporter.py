@@ -114,8 +114,8 @@ class Reporter:
             self._announced = self._announced or announce
 
     def beat(self) -> None:
-        """While this worker waits for others: say now and then that it is alive."""
-        if time.monotonic() - self._last > BEAT_S:
+        """While this worker waits for others: say at once that it has started, then now and then."""
+        if not self.sent or time.monotonic() - self._last > BEAT_S:
             self._send(epoch_done=False, ending=False)
 
     def _account_fetch(self, stream: MinibatchStream) -> None:

@@ -17,6 +17,7 @@ from squall.worker.updates import MetUpdates, SharedMemoryUpdates
 CONSISTENCIES = ("asp", "bsp", "ssp", "hsp")
 FILTERS = ("threshold", "significance", "top-k")
 COMPRESSIONS = ("float16", "int8")
+STRAGGLERS = ("wait", "replace")
 STALENESS = 3
 """Minibatches that a worker may be ahead with ``"ssp"``, unless set."""
 
@@ -52,6 +53,9 @@ class ParameterServer(msgspec.Struct, frozen=True, tag="parameter_server", repr_
     staleness_weighting : bool, default False
         Scale a gradient by k^(-1/3), with k the updates since its weights were read (Stellaris).
         With ``"asp"`` and ``"ssp"``.
+    stragglers : {"wait", "replace"}, default "wait"
+        What is done about a worker that takes more than three times as long for a row as the others
+        do: nothing, or a successor is started beside it and, when ready, takes its place over.
 
     Raises
     ------
@@ -73,10 +77,12 @@ class ParameterServer(msgspec.Struct, frozen=True, tag="parameter_server", repr_
     keep: float | None = None
     compression: str | None = None
     staleness_weighting: bool = False
+    stragglers: str = "wait"
 
     def __post_init__(self) -> None:
         problems = Problems("ParameterServer")
         problems.choice("consistency", self.consistency, CONSISTENCIES)
+        problems.choice("stragglers", self.stragglers, STRAGGLERS)
         self._check_staleness(problems)
         if self.filter is not None:
             problems.choice("filter", self.filter, FILTERS)
@@ -147,7 +153,8 @@ class ParameterServer(msgspec.Struct, frozen=True, tag="parameter_server", repr_
         return Compression(self.filter, level or 0.0, self.compression)
 
     @property
-    def _plain(self) -> bool:
+    def updates_in_place(self) -> bool:
+        """Whether workers may write to the tables' memory, where they can reach it."""
         return self.consistency == "asp" and not self.staleness_weighting and self._compression.nothing
 
     def bind(self, task: WorkerTask, model: Model, store: Store, interrupted: Callable[[], bool]) -> Strategy:
@@ -162,14 +169,14 @@ class ParameterServer(msgspec.Struct, frozen=True, tag="parameter_server", repr_
         interrupted : callable
             Whether this worker has to end; asked where it waits.
         """
-        if self._plain and isinstance(store.tables, SharedTables):
+        if self.updates_in_place and isinstance(store.tables, SharedTables):
             progress = store.control.progress(task.job, task.slot)
             return SharedMemoryUpdates(model, store.tables, task.table, progress)
         compressor = None
         if not self._compression.nothing:
             spec = store.tables.describe(task.table)
             compressor = Compressor(self._compression, spec.rows, spec.dim)
-        sync = None if self._plain else self.sync
+        sync = None if self.updates_in_place else self.sync
         return MetUpdates(task, model, store, sync, compressor, interrupted, barriers=self.waits_for_all)
 
 

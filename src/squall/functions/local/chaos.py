@@ -37,6 +37,7 @@ class ChaosPlatform:
     drop       never runs; LOST             runs, given up as LOST         runs to its end, LOST then
     delay      starts ``wait`` later        \\-                             ends ``wait`` later
     throttle   refused                      runs, though it was "refused"  \\-
+    slow       all its work takes ``slowdown`` times as long, at whichever point
     =========  ===========================  =============================  =========================
 
     Of a duplicate only the first run's outcome is reported.  LOST comes ``lost_after`` the
@@ -114,6 +115,8 @@ class ChaosEndpoint:
 
     def _invoke(self, event: dict[str, Any]) -> Invocation:
         fault = self._fate.decide(event)
+        if fault is not None and fault.do == "slow":  # its handler sees to that
+            return self._endpoint.invoke({**event, "slowdown": self._fate.slowdown})
         if fault is None:
             return self._endpoint.invoke(event)
         _log.info("chaos: %s %s for %s", fault.do, fault.when, {k: event.get(k) for k in ("slot", "attempt")})
@@ -242,7 +245,7 @@ class _Fate:
     """Decides what happens to whom, keeps count and time."""
 
     def __init__(self, chaos: Chaos) -> None:
-        self._chaos = chaos
+        self._chaos, self.slowdown = chaos, float(chaos.slowdown)
         self._wait_s = parse_duration(chaos.wait)
         self._lost_after_s = None if chaos.lost_after is None else parse_duration(chaos.lost_after)
         self._left = [fault.times for fault in chaos.script]
