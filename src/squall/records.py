@@ -105,9 +105,9 @@ class CategoricalColumn:
 
 @dataclass(frozen=True, slots=True)
 class DenseColumn:
-    """Many numbers per row: a dense matrix, float64 or float32 as given."""
+    """Many numbers per row: a dense matrix, float64, float32 or uint8 as given."""
 
-    values: Float64 | Float32  # (n_rows, width)
+    values: Float64 | Float32 | Bytes  # (n_rows, width)
 
 
 @dataclass(frozen=True, slots=True)
