@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from squall.data.arrays import from_arrays as from_arrays
     from squall.data.csv import read_csv as read_csv
     from squall.data.dataset import Dataset as Dataset
+    from squall.data.parquet import read_parquet as read_parquet
     from squall.driver.job import Job as Job
     from squall.driver.shutdown import shutdown as shutdown
     from squall.errors import SquallError as SquallError
@@ -59,6 +60,7 @@ _NAMES = {
     "map": "squall.workflows.map:map",
     "map_reduce": "squall.workflows.map:map_reduce",
     "read_csv": "squall.data.csv:read_csv",
+    "read_parquet": "squall.data.parquet:read_parquet",
     "register_joblib": "squall.workflows.joblib_backend:register_joblib",
     "save": "squall.estimators.persistence:save",
     "shutdown": "squall.driver.shutdown:shutdown",
@@ -88,6 +90,7 @@ __all__ = [
     "map",
     "map_reduce",
     "read_csv",
+    "read_parquet",
     "register_joblib",
     "save",
     "shutdown",
