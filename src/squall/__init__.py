@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from squall.data.arrays import from_arrays as from_arrays
     from squall.data.csv import read_csv as read_csv
     from squall.data.dataset import Dataset as Dataset
+    from squall.data.parquet import read_parquet as read_parquet
+    from squall.data.ratings import read_ratings as read_ratings
     from squall.driver.job import Job as Job
     from squall.driver.shutdown import shutdown as shutdown
     from squall.errors import SquallError as SquallError
@@ -61,6 +63,8 @@ _NAMES = {
     "map": "squall.workflows.map:map",
     "map_reduce": "squall.workflows.map:map_reduce",
     "read_csv": "squall.data.csv:read_csv",
+    "read_parquet": "squall.data.parquet:read_parquet",
+    "read_ratings": "squall.data.ratings:read_ratings",
     "register_joblib": "squall.workflows.joblib_backend:register_joblib",
     "save": "squall.estimators.persistence:save",
     "shutdown": "squall.driver.shutdown:shutdown",
@@ -91,6 +95,8 @@ __all__ = [
     "map",
     "map_reduce",
     "read_csv",
+    "read_parquet",
+    "read_ratings",
     "register_joblib",
     "save",
     "shutdown",

@@ -105,9 +105,9 @@ class CategoricalColumn:
 
 @dataclass(frozen=True, slots=True)
 class DenseColumn:
-    """Many numbers per row: a dense matrix, float64 or float32 as given."""
+    """Many numbers per row: a dense matrix, float64, float32 or uint8 as given."""
 
-    values: Float64 | Float32  # (n_rows, width)
+    values: Float64 | Float32 | Bytes  # (n_rows, width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +127,14 @@ Column = NumericColumn | CategoricalColumn | DenseColumn | SparseColumn
 class RawBlock:
     """Rows as they were read: typed columns, nothing rounded.
 
-    ``columns`` are the features in schema order.  ``labels`` holds codes into the data
-    set's label map (:attr:`Manifest.classes`), or None when the data has no labels.
+    ``columns`` are the features in schema order.  ``labels`` holds int32 codes into the data
+    set's label map (:attr:`Manifest.classes`); where there is no map, float64 numbers that are
+    themselves what is to be predicted, such as ratings; None when the data has no labels.
     """
 
     n_rows: int
     columns: dict[str, Column]
-    labels: Int32 | None = None  # (n_rows,)
+    labels: npt.NDArray[Any] | None = None  # (n_rows,)
     weights: Float64 | None = None  # (n_rows,)
 
 
@@ -161,7 +162,9 @@ class PartitionInfo(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True):
     """The one schema of a *raw* data set, decided once.
 
-    ``classes`` is the sorted label map; labels are stored as codes into it.
+    ``classes`` is the sorted label map; labels are stored as codes into it, or, where it is None and
+    ``label`` is not, as numbers.  ``dictionaries`` are objects with the strings that a column's numbers
+    stand for in all partitions: codes of a categorical column, positions of a sparse one.
     ``missing`` counts missing values by column, for those columns that have some.
     ``warnings`` are what reading had to say, each to follow the name of the source.
     """
@@ -171,6 +174,7 @@ class Manifest(msgspec.Struct, frozen=True):
     partitions: list[PartitionInfo]
     label: str | None = None
     classes: list[str | int | float] | None = None
+    dictionaries: dict[str, PartitionInfo] = {}
     missing: dict[str, int] = {}
     source: str = ""
     warnings: list[str] = []

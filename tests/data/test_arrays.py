@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from scipy import sparse
 
@@ -62,6 +63,26 @@ def test_integers_and_booleans_become_exact_floats():
     assert data.to_pandas()["id"].tolist() == [2**53 + 1]
     with pytest.raises(DataError, match="'id' holds integers beyond"):
         data.to_arrays()
+
+
+def test_bytes_stay_bytes():
+    X = np.arange(6, dtype=np.uint8).reshape(2, 3)
+    data = from_arrays(X)
+    assert np.shares_memory(one_block(data).columns["x"].values, X) and kinds(data) == {"x": ("dense", 3)}
+    back, _ = data.to_arrays()
+    assert back.dtype == np.float64 and np.array_equal(back, X)
+
+
+def test_long_doubles_are_not_rounded_in_silence():
+    X = np.array([[0.5, np.nan]], dtype=np.longdouble)
+    assert np.array_equal(from_arrays(X).to_arrays()[0], X, equal_nan=True)
+    with pytest.raises(DataError, match="would be rounded"):
+        from_arrays(np.array([[1]], dtype=np.longdouble) / 3)
+
+
+def test_numpys_own_strings():
+    X = np.array([["a", "b"]], dtype=np.dtypes.StringDType())
+    assert kinds(from_arrays(X)) == {"0": ("categorical", 1), "1": ("categorical", 1)}
 
 
 def test_feature_names():
@@ -185,20 +206,43 @@ def test_frames_keep_names_and_types():
             "nb": pd.array([True, None, False], dtype="boolean"),
             "nf": pd.array([1.5, None, 3], dtype="Float64"),
             "full": pd.array([2**60 + 1, 2, 3], dtype="Int64"),
+            "an": pd.array([1, None, 3], dtype="int64[pyarrow]"),
+            "af": pd.array([2**60 + 1, 2, 3], dtype="int64[pyarrow]"),
+            "as": pd.array(["x", None, "y"], dtype="string[pyarrow]"),
+            "aa": pd.array(["x", None, "y"], dtype=pd.ArrowDtype(pa.string())),
+            "ab": pd.array([True, None, False], dtype="bool[pyarrow]"),
+            "ad": pd.array(["x", None, "y"], dtype=pd.ArrowDtype(pa.dictionary(pa.int32(), pa.string()))),
             7: [1, 2, 3],
         }
     )
     data = from_arrays(frame)
     assert {name: kind for name, (kind, _) in kinds(data).items()} == {
-        "i": "int64", "u8": "int64", "f": "float64", "f32": "float64", "b": "int64", "s": "categorical",
-        "o": "categorical", "c": "categorical", "n": "float64", "nb": "float64", "nf": "float64",
-        "full": "int64", "7": "int64",
-    }  # fmt: skip
+        "i": "int64",
+        "u8": "int64",
+        "f": "float64",
+        "f32": "float64",
+        "b": "int64",
+        "s": "categorical",
+        "o": "categorical",
+        "c": "categorical",
+        "n": "float64",
+        "nb": "float64",
+        "nf": "float64",
+        "full": "int64",
+        "7": "int64",
+        "an": "float64",
+        "af": "int64",
+        "as": "categorical",
+        "aa": "categorical",
+        "ab": "float64",
+        "ad": "categorical",
+    }
     back = data.to_pandas()
     for name in frame:
         expected = [None if pd.isna(v) else v for v in frame[name]]
         assert [None if pd.isna(v) else v for v in back[str(name)]] == expected
-    assert data.missing == {"f": 1, "s": 1, "o": 1, "c": 1, "n": 1, "nb": 1, "nf": 1}
+    assert data.missing == {"f": 1, "s": 1, "o": 1, "c": 1, "n": 1, "nb": 1, "nf": 1,
+                            "an": 1, "as": 1, "aa": 1, "ab": 1, "ad": 1}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -207,6 +251,9 @@ def test_frames_keep_names_and_types():
         (pd.to_datetime(["2020-01-01"]), r"X, column 'a': dates and times .*\n  fix: .*dayofweek"),
         (pd.to_datetime(["2020-01-01"], utc=True), "dates and times"),
         (pd.to_timedelta(["1s"]), "dates and times"),
+        (pd.array([0], dtype="timestamp[s][pyarrow]"), "dates and times"),
+        (pd.array([[1]], dtype=pd.ArrowDtype(pa.list_(pa.int64()))), "row 0 holds"),
+        (pd.array([2**60 + 1, None], dtype="int64[pyarrow]"), "would round them"),
         (pd.Series([1j]), "type complex"),
         (pd.array([2**60 + 1, None], dtype="Int64"), "would round them"),
         (np.array([2**64 - 1], np.uint64), "beyond the range of int64"),
@@ -303,9 +350,14 @@ LONE = "a\ud800"  # as from bytes that were decoded with surrogateescape
     [
         ([[1.0], [2.0]], ["b", LONE], {}, "y"),
         ([["b"], [LONE]], None, {}, "X, column '0'"),
-        (pd.DataFrame({"c": ["b", LONE]}), None, {}, "X, column 'c'"),
-        (pd.DataFrame({"c": pd.Categorical(["b", LONE])}), None, {}, "X, column 'c'"),
-        (pd.DataFrame({LONE: [1, 2]}), None, {}, "a column name of X"),
+        (pd.DataFrame({"c": pd.Series(["b", LONE], dtype=object)}), None, {}, "X, column 'c'"),
+        (
+            pd.DataFrame({"c": pd.Categorical.from_codes([0, 1], pd.Index(["b", LONE], dtype=object))}),
+            None,
+            {},
+            "X, column 'c'",
+        ),
+        (pd.DataFrame([[1], [2]], columns=pd.Index([LONE], dtype=object)), None, {}, "a column name of X"),
         ([[1.0], [2.0]], None, {"feature_names": [LONE]}, "feature_names"),
     ],
 )

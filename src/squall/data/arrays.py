@@ -1,7 +1,8 @@
-"""Data sets from arrays that are already in memory: NumPy, SciPy, pandas, lists.
+"""Data sets from arrays that are already in memory: NumPy, SciPy, pandas, polars, Arrow, lists.
 
-Nothing is copied or stored: partitions are views of the caller's arrays.  SciPy and pandas
-are recognised by their methods and never imported.  NaN and infinity are kept as they are.
+Nothing is stored, and nothing copied that need not be: partitions are views of the caller's arrays.
+All kinds are recognised by their methods; no library is imported that is not loaded already.
+NaN and infinity are kept as they are.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from squall._kernels import all_ones, csr_validate
+from squall.data.arrow import arrow_table, table_columns
 from squall.data.dataset import Dataset
 from squall.data.frames import frame_columns, object_column
 from squall.data.labels import Classes, encode_labels
+from squall.data.polars import is_polars, polars_columns
 from squall.data.sources import MemorySource
-from squall.data.text import check_storable
+from squall.data.text import checked_names
 from squall.errors import DataError
 from squall.records import Column, DenseColumn, Float64, Int32, NumericColumn, RawBlock, SparseColumn
 
@@ -35,10 +38,12 @@ def from_arrays(
 
     Parameters
     ----------
-    X : array, sparse matrix, DataFrame or list of rows (n_rows, n_columns)
+    X : array, sparse matrix, DataFrame, table or list of rows (n_rows, n_columns)
         A NumPy array becomes one dense column ``x``, a SciPy matrix one sparse column ``x``;
-        a DataFrame, or an array that holds text, one column for each of its own.
-    y : array, Series or list (n_rows,), optional
+        a DataFrame of pandas or polars, an Arrow table, or an array that holds text, one column for
+        each of its own: int64 if all values are whole numbers (or booleans), float64 if they are
+        numbers or some are missing, else categories.
+    y : array, Series, Arrow array or list (n_rows,), optional
         Labels: numbers, strings or booleans.
     weights : array (n_rows,), optional
         Sample weights ≥ 0.
@@ -49,6 +54,8 @@ def from_arrays(
     ------
     DataError
         If shapes do not fit together, or something cannot be kept exactly as it is.
+    MissingExtraError
+        If X is Arrow data and pyarrow is not installed.
     """
     columns, n_rows = _columns(X, feature_names)
     label: str | None = None
@@ -69,13 +76,19 @@ def _columns(X: Any, names: Sequence[str] | None) -> tuple[Columns, int]:
         return _of_sparse(X, names)
     if hasattr(X, "iloc") and hasattr(X, "columns"):
         return frame_columns(X, names), len(X)
+    if is_polars(X):
+        return polars_columns(X, names), len(X)
+    if hasattr(X, "__arrow_c_stream__") or hasattr(X, "__arrow_c_array__"):
+        table = arrow_table(X, "X")
+        return table_columns(table, names), table.num_rows
     array = _two_dimensions(X)
     if array.dtype.kind == "O":
         return _of_objects(array, names), len(array)
     if names is None:
-        return {_MATRIX: DenseColumn(exact_float(array, "X"))}, len(array)
+        pixels = array.dtype == np.uint8  # an eighth of what float64 takes
+        return {_MATRIX: DenseColumn(array if pixels else exact_float(array, "X"))}, len(array)
     own = array if array.dtype == np.int64 else exact_float(array, "X").astype(np.float64, copy=False)
-    titles = checked_names(names, array.shape[1])
+    titles = checked_names(names, array.shape[1], "feature_names")
     return {name: NumericColumn(own[:, i]) for i, name in enumerate(titles)}, len(array)
 
 
@@ -84,7 +97,7 @@ def _two_dimensions(X: Any) -> npt.NDArray[Any]:
         raise DataError("masked arrays would lose their mask", where="X", fix="give X.filled(numpy.nan)")
     try:
         array = np.asarray(X)
-        if array.dtype.kind in "USO":  # a list that mixes numbers and text must not become all text
+        if array.dtype.kind in "USTO":  # a list that mixes numbers and text must not become all text
             array = np.asarray(X, dtype=object)
     except ValueError as error:
         raise DataError("X is a list of rows of different lengths", fix="give rows of one length") from error
@@ -117,12 +130,19 @@ def exact_float(array: npt.NDArray[Any], where: str) -> npt.NDArray[Any]:
             where=where,
             fix="give a DataFrame or feature_names: columns of their own keep integers exactly",
         )
-    return array.astype(np.float64)
+    narrow = array.astype(np.float64)
+    if (
+        array.dtype.kind == "f"
+        and array.dtype.itemsize > 8
+        and not np.array_equal(narrow, array, equal_nan=True)
+    ):
+        raise DataError(f"{array.dtype} would be rounded", where=where, fix="round it: astype(numpy.float64)")
+    return narrow
 
 
 def _of_objects(array: npt.NDArray[Any], names: Sequence[str] | None) -> Columns:
     """A table of Python objects: numbers throughout, or else a column for each of its own."""
-    titles = checked_names(names, array.shape[1]) if names is not None else None
+    titles = checked_names(names, array.shape[1], "feature_names") if names is not None else None
     columns = {
         name: object_column(array[:, i], f"X, column {name!r}")
         for i, name in enumerate(titles or [str(i) for i in range(array.shape[1])])
@@ -163,24 +183,6 @@ def _of_sparse(X: Any, names: Sequence[str] | None) -> tuple[Columns, int]:
         width,
     )
     return {_MATRIX: column}, n_rows
-
-
-def checked_names(names: Sequence[str], width: int) -> list[str]:
-    """Column names as strings: as many as there are columns, and no two alike.
-
-    Raises
-    ------
-    DataError
-        If they are not.
-    """
-    titles = [str(name) for name in names]
-    if len(titles) != width:
-        raise DataError(f"there are {len(titles):,} names for {width:,} columns", where="feature_names")
-    if len(set(titles)) != len(titles):
-        twice = next(t for i, t in enumerate(titles) if t in titles[:i])
-        raise DataError(f"two columns are named {twice!r}", where="X", fix="rename one of them")
-    check_storable(titles, "feature_names")
-    return titles
 
 
 def _weights(weights: Any, n_rows: int) -> Float64 | None:

@@ -66,7 +66,7 @@ class Dataset:
 
     @property
     def classes(self) -> Classes | None:
-        """The sorted label map (n_classes,); None if the data has no labels."""
+        """The sorted label map (n_classes,); None if there are no labels, or they are numbers to predict."""
         return self._source.classes
 
     @property
@@ -81,6 +81,30 @@ class Dataset:
                 counts.update({name: count_missing(column) for name, column in block.columns.items()})
             self._missing = {name: n for name, n in counts.items() if n}
         return dict(self._missing)
+
+    def dictionary(self, column: str) -> list[str]:
+        """The strings that a column's numbers stand for in all blocks.
+
+        Of a categorical column from `read_ratings` they are the ids by code; of a sparse one from
+        `read_bow` or `read_text`, the words by position.
+
+        Raises
+        ------
+        SettingError
+            If there is no such column, or it has no strings that are the same for all blocks.
+        """
+        spec = next((spec for spec in self._columns if spec.name == column), None)
+        known = [spec.name for spec in self._columns]
+        if spec is None:
+            raise SettingError(f"dictionary: there is no column {column!r}", fix=column_hint(column, known))
+        strings = self._source.dictionary(column) if spec in self._source.columns else None
+        if strings is None:
+            raise SettingError(
+                f"dictionary: column {column!r} has no dictionary that all blocks share",
+                fix="columns from read_ratings, read_bow and read_text have one, as long as no transform "
+                "changes them",
+            )
+        return strings.strings()
 
     def key(self) -> str:
         """A name (32 hexadecimal digits) for exactly these rows with exactly these transforms.
@@ -219,6 +243,8 @@ class Dataset:
         if self.label is not None and self.classes is not None:
             shown = [repr(c) for c in self.classes[:5].tolist()] + ["…"] * (len(self.classes) > 5)
             parts.append(f"label {self.label!r} ({_counted(len(self.classes), 'class')}: {', '.join(shown)})")
+        elif self.label is not None:
+            parts.append(f"label {self.label!r} (numbers)")
         return f"Dataset({', '.join(parts)})"
 
 

@@ -28,7 +28,7 @@ def to_arrays(data: Dataset) -> tuple[Any, Array | None]:
         )
     build = _sparse if "sparse" in kinds else _objects if "categorical" in kinds else _dense
     parts: list[Any] = []
-    codes: list[npt.NDArray[np.int32]] = []
+    codes: list[Array] = []
     for block in data.blocks():
         parts.append(build(block))
         if block.labels is not None:
@@ -37,9 +37,9 @@ def to_arrays(data: Dataset) -> tuple[Any, Array | None]:
     return _stack(parts, width, "sparse" in kinds), _labels(data, codes)
 
 
-def _labels(data: Dataset, codes: list[npt.NDArray[np.int32]]) -> Array | None:
+def _labels(data: Dataset, codes: list[Array]) -> Array | None:
     if data.classes is None:
-        return None
+        return None if data.label is None else np.concatenate([np.zeros(0), *codes])
     labels: Array = data.classes[np.concatenate([np.zeros(0, np.int32), *codes])]
     return labels
 

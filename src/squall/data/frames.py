@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from squall.data.text import check_storable
+from squall.data.text import check_storable, checked_names
 from squall.errors import DataError, DataTypeError
 from squall.records import CategoricalColumn, Column, NumericColumn
 
-_MAX_EXACT = 2**53  # the largest integer below which float64 holds every integer
+MAX_EXACT = 2**53  # the largest integer below which float64 holds every integer
 
 
 def frame_columns(frame: Any, names: Sequence[str] | None) -> dict[str, Column]:
@@ -23,15 +23,8 @@ def frame_columns(frame: Any, names: Sequence[str] | None) -> dict[str, Column]:
     DataError
         If names come twice, or a column cannot be kept exactly as it is.
     """
-    titles = [str(name) for name in (frame.columns if names is None else names)]
-    if len(titles) != frame.shape[1]:
-        raise DataError(
-            f"there are {len(titles):,} names for {frame.shape[1]:,} columns", where="feature_names"
-        )
-    if len(set(titles)) != len(titles):
-        twice = next(t for i, t in enumerate(titles) if t in titles[:i])
-        raise DataError(f"two columns are named {twice!r}", where="X", fix="rename one of them")
-    check_storable(titles, "a column name of X")
+    where = "a column name of X" if names is None else "feature_names"
+    titles = checked_names(frame.columns if names is None else names, frame.shape[1], where)
     return {name: _series_column(frame.iloc[:, i], f"X, column {name!r}") for i, name in enumerate(titles)}
 
 
@@ -66,12 +59,8 @@ def _number_column(series: Any, where: str) -> NumericColumn:
         return NumericColumn(_int64(np.asarray(values), where))
     filled = series.fillna(False if series.dtype.kind == "b" else 0)
     numbers = filled.to_numpy(dtype=np.float64).copy()
-    if series.dtype.kind in "iu" and np.any(np.abs(numbers) > _MAX_EXACT - 1):
-        raise DataError(
-            "integers beyond 2**53 beside missing values: float64, which can say 'missing', would round them",
-            where=where,
-            fix="turn the column into strings, or fill the missing values",
-        )
+    if series.dtype.kind in "iu" and np.any(np.abs(numbers) > MAX_EXACT - 1):
+        raise would_round(where)
     numbers[missing] = np.nan
     return NumericColumn(numbers)
 
@@ -82,11 +71,23 @@ def _int64(values: npt.NDArray[Any], where: str) -> npt.NDArray[np.int64]:
             raise OverflowError
         return values.astype(np.int64, copy=False)
     except OverflowError as error:
-        raise DataError(
-            "an unsigned integer is beyond the range of int64",
-            where=where,
-            fix="turn the column into strings",
-        ) from error
+        raise beyond_int64(where) from error
+
+
+def beyond_int64(where: str) -> DataError:
+    """The error for an integer that no column of integers holds."""
+    return DataError(
+        "an integer is beyond the range of int64", where=where, fix="turn the column into strings"
+    )
+
+
+def would_round(where: str) -> DataError:
+    """The error for integers that float64 would change."""
+    return DataError(
+        "integers beyond 2**53 beside missing values: float64, which can say 'missing', would round them",
+        where=where,
+        fix="turn the column into strings, or fill the missing values",
+    )
 
 
 def object_column(

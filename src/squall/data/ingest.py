@@ -12,13 +12,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 import msgspec
+import numpy as np
 
 from squall.data.objects import ObjectStore
 from squall.data.partitions import SUFFIX, write_partition
 from squall.data.rows import count_missing
 from squall.data.sources import MANIFEST, StoredSource, load_manifest
 from squall.errors import CorruptError
-from squall.records import Manifest, PartitionInfo, RawBlock
+from squall.records import CategoricalColumn, Manifest, PartitionInfo, RawBlock
 
 
 def stored_source(
@@ -62,7 +63,7 @@ def _complete_manifest(store: ObjectStore, prefix: str) -> Manifest | None:
     if f"{prefix}/{MANIFEST}" not in present:
         return None
     manifest = load_manifest(store, f"{prefix}/{MANIFEST}")
-    if any(p.key not in present for p in manifest.partitions):
+    if any(p.key not in present for p in [*manifest.partitions, *manifest.dictionaries.values()]):
         return None  # someone removed a part of the cache: it is written again
     store.touch(f"{prefix}/{MANIFEST}")  # `squall clean` removes what is not used
     return manifest
@@ -78,6 +79,15 @@ def store_blocks(
         partitions.append(write_partition(store, f"{prefix}/part-{len(partitions):05d}{SUFFIX}", block))
         missing.update({name: count_missing(column) for name, column in block.columns.items()})
     return partitions, {name: n for name, n in missing.items() if n}
+
+
+def store_dictionary(
+    store: ObjectStore, prefix: str, number: int, strings: CategoricalColumn
+) -> PartitionInfo:
+    """Write the strings that a column's numbers stand for in all partitions."""
+    n = len(strings.offsets) - 1
+    column = CategoricalColumn(np.arange(n, dtype=np.int32), strings.offsets, strings.data)
+    return write_partition(store, f"{prefix}/dictionary-{number}{SUFFIX}", RawBlock(n, {"strings": column}))
 
 
 def _publish(store: ObjectStore, prefix: str, manifest: Manifest) -> Manifest:

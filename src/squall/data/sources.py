@@ -14,7 +14,7 @@ from squall.data.objects import ObjectStore
 from squall.data.partitions import FORMAT_VERSION, encode, read_raw
 from squall.data.rows import column_spec, slice_raw
 from squall.errors import CorruptError
-from squall.records import ColumnSpec, Manifest, RawBlock
+from squall.records import CategoricalColumn, ColumnSpec, Manifest, PartitionInfo, RawBlock
 
 MANIFEST = "manifest.json"
 
@@ -45,6 +45,9 @@ class Source(Protocol):
     def read(self, partition: int) -> RawBlock:
         """All rows of one partition."""
 
+    def dictionary(self, column: str) -> CategoricalColumn | None:
+        """The strings that the column's numbers stand for in all partitions, if it has such."""
+
     def key(self) -> str:
         """A name for the content: equal for equal rows in equal partitions."""
 
@@ -67,6 +70,7 @@ class StoredSource:
     ) -> None:
         self.store, self.manifest = store, manifest
         self._rebuild = rebuild
+        self._dictionaries: dict[str, CategoricalColumn] = {}
         self.columns, self.label = manifest.columns, manifest.label
         self.classes: Classes | None = None if manifest.classes is None else np.array(manifest.classes)
         self.missing: dict[str, int] | None = manifest.missing
@@ -80,7 +84,25 @@ class StoredSource:
         StoreError, CorruptError
             If it is missing or damaged, and cannot be made again.
         """
-        info = self.manifest.partitions[partition]
+        block = self._read(self.manifest.partitions[partition])
+        for name in self.manifest.dictionaries:
+            column, shared = block.columns[name], self.dictionary(name)
+            if isinstance(column, CategoricalColumn) and shared is not None:
+                block.columns[name] = CategoricalColumn(column.codes, shared.offsets, shared.data)
+        return block
+
+    def dictionary(self, column: str) -> CategoricalColumn | None:
+        """The strings that the column's numbers stand for in all partitions, if it has such."""
+        info = self.manifest.dictionaries.get(column)
+        if info is None:
+            return None
+        if column not in self._dictionaries:
+            (strings,) = self._read(info).columns.values()
+            assert isinstance(strings, CategoricalColumn)
+            self._dictionaries[column] = strings
+        return self._dictionaries[column]
+
+    def _read(self, info: PartitionInfo) -> RawBlock:
         try:
             return read_raw(self.store, info)
         except CorruptError as damage:
@@ -93,7 +115,7 @@ class StoredSource:
     def key(self) -> str:
         """A name for the content."""
         m = self.manifest
-        content = [(p.rows, p.checksum) for p in m.partitions]
+        content = [(p.rows, p.checksum) for p in [*m.partitions, *m.dictionaries.values()]]
         return digest(["stored", m.format_version, m.columns, m.label, m.classes, content])
 
 
@@ -125,6 +147,10 @@ class MemorySource:
         """All rows of one partition: views, but for columns whose memory is not contiguous."""
         start = partition * self._part_rows
         return slice_raw(self._block, start, start + self.rows[partition])
+
+    def dictionary(self, column: str) -> CategoricalColumn | None:
+        """None: what is in memory has none that is shared."""
+        return None
 
     def key(self) -> str:
         """A name for the content; reads all of it the first time."""

@@ -1,8 +1,8 @@
-"""Text that can be stored: a Python string may hold lone surrogates, which no UTF-8 file can."""
+"""Text that can be stored (a Python string may hold lone surrogates, which no file can); names of columns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from squall.errors import DataError
 
@@ -25,3 +25,21 @@ def check_storable(texts: Iterable[str], where: str) -> None:
                 where=where,
                 fix="it may come from bytes decoded with surrogateescape: decode them by their own encoding",
             )
+
+
+def checked_names(names: Sequence[str], width: int, where: str) -> list[str]:
+    """Column names as strings: as many as there are columns, and no two alike.
+
+    Raises
+    ------
+    DataError
+        If they are not.
+    """
+    titles = [str(name) for name in names]
+    if len(titles) != width:
+        raise DataError(f"there are {len(titles):,} names for {width:,} columns", where=where)
+    if len(set(titles)) != len(titles):
+        twice = next(t for i, t in enumerate(titles) if t in titles[:i])
+        raise DataError(f"two columns are named {twice!r}", where=where, fix="rename one of them")
+    check_storable(titles, where)
+    return titles

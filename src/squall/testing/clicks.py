@@ -14,7 +14,7 @@ import numpy as np
 
 from squall.data.dataset import Dataset
 from squall.data.sources import digest
-from squall.records import ColumnSpec, Float32, Int32, RawBlock, SparseColumn
+from squall.records import CategoricalColumn, ColumnSpec, Float32, Int32, RawBlock, SparseColumn
 
 N_FEATURES = 2**20
 FIELDS = 39
@@ -74,6 +74,10 @@ class ClickSource:
         margins = (_BIAS + _weights(self._seed)[indices].sum(axis=1)).astype(np.float32)
         labels = (draw.random(n) < 1.0 / (1.0 + np.exp(-margins))).astype(np.int32)
         return ClickRows(indices, labels, margins)
+
+    def dictionary(self, column: str) -> CategoricalColumn | None:
+        """None: clicks are hashed."""
+        return None
 
     def key(self) -> str:
         """A name for the content."""
