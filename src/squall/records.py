@@ -559,7 +559,7 @@ class HeldOut(msgspec.Struct, frozen=True):
     """Quality on held-out rows."""
 
     loss: float
-    accuracy: float
+    accuracy: float | None  # None where predictions are numbers
     rows: int
 
 

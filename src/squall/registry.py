@@ -57,6 +57,14 @@ class Registry:
 
 JOB_OPENERS = Registry("kind of job", {"estimator": Entry("squall.estimators.resuming:open_job")})
 
+MODELS = Registry("model", {"logistic": Entry("squall.models.logistic:LogisticModel")})
+""":class:`squall.protocols.Model` by their tags."""
+
+ESTIMATORS = Registry(
+    "estimator", {"LogisticRegression": Entry("squall.estimators.logistic:LogisticRegression")}
+)
+"""Estimators whose fitted models can be saved, by the names of their classes."""
+
 BACKENDS = Registry(
     "backend",
     {

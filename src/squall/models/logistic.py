@@ -107,7 +107,8 @@ class LogisticModel(msgspec.Struct, frozen=True, tag="logistic"):
             )
         labels = block.labels[rows]
         sample_weights = None if block.weights is None else block.weights[rows]
-        pulled, intercept = np.ascontiguousarray(weights[:-1, 0]), float(weights[-1, 0])
+        pulled = np.ascontiguousarray(weights[:-1, 0])
+        intercept = float(weights[-1, 0]) if self.fit_intercept else 0.0
         features = block.features[rows]
         with np.errstate(over="ignore", invalid="ignore"):  # an infinite loss says it
             margins = features @ pulled + np.float32(intercept)
@@ -120,9 +121,10 @@ class LogisticModel(msgspec.Struct, frozen=True, tag="logistic"):
         full = np.append((residual @ features).astype(np.float32), np.float32(slope))
         return full[:, None], loss, weight
 
-    def margins(self, block: Block, weights: Float32) -> Float32:
+    def outputs(self, block: Block, weights: Float32) -> Float32:
         """``w·x + b`` for each row; ``weights`` is the whole table's (n_features + 1, 1)."""
-        coef, intercept = np.ascontiguousarray(weights[:-1, 0]), float(weights[-1, 0])
+        coef = np.ascontiguousarray(weights[:-1, 0])
+        intercept = float(weights[-1, 0]) if self.fit_intercept else 0.0
         if isinstance(block, CsrBlock):
             return _kernels.csr_margins(block.indptr, block.indices, block.values, coef, intercept)
         with np.errstate(over="ignore", invalid="ignore"):  # an infinite loss says it
@@ -130,7 +132,7 @@ class LogisticModel(msgspec.Struct, frozen=True, tag="logistic"):
 
     def loss(self, block: Block, weights: Float32) -> tuple[float, float, float]:
         """Sum of losses, of sample weights, and of the weights of rows predicted right."""
-        margins = self.margins(block, weights)
+        margins = self.outputs(block, weights)
         loss, total = _kernels.logistic_loss(margins, block.labels, block.weights)
         right = (margins > 0) == (block.labels > 0.5)
         if block.weights is None:
