@@ -57,7 +57,15 @@ class Registry:
 
 JOB_OPENERS = Registry("kind of job", {"estimator": Entry("squall.estimators.resuming:open_job")})
 
-MODELS = Registry("model", {"logistic": Entry("squall.models.logistic:LogisticModel")})
+MODELS = Registry(
+    "model",
+    {
+        "logistic": Entry("squall.models.logistic:LogisticModel"),
+        "softmax": Entry("squall.models.softmax:SoftmaxModel"),
+        "linear": Entry("squall.models.linear:LinearModel"),
+        "factorization": Entry("squall.models.factorization:FactorizationModel"),
+    },
+)
 """:class:`squall.protocols.Model` by their tags."""
 
 ESTIMATORS = Registry(
