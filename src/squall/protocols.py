@@ -415,7 +415,12 @@ class Objects(Protocol):
 
 
 class Model(Protocol):
-    """A model's mathematics on blocks of rows, without state of its own."""
+    """A model's mathematics on blocks of rows: pure functions of arrays, without state of its own.
+
+    A frozen :class:`msgspec.Struct` whose tag is its name in :data:`squall.registry.MODELS`: so it
+    travels to workers, and into a job's description, as plain data
+    (:func:`squall.models.model_from_dict`).
+    """
 
     def table(self, name: str, optimizer: Any) -> TableSpec:
         """The table that holds its parameters."""
@@ -448,8 +453,17 @@ class Model(Protocol):
         short last minibatch moves the model less and every row counts the same.
         """
 
-    def loss(self, block: Block, weights: Float32) -> tuple[float, float, float]:
-        """(sum of losses, sum of weights, weight of rows predicted right) at ``weights``."""
+    def outputs(self, block: Block, weights: Float32) -> Float32:
+        """What the model says of each row, before any link function: (n_rows,) or (n_rows, n_outputs).
+
+        ``weights`` is the whole table's (rows, dim), here and in `loss`.
+        """
+
+    def loss(self, block: Block, weights: Float32) -> tuple[float, float, float | None]:
+        """(sum of losses, sum of weights, weight of rows predicted right) at ``weights``.
+
+        The last is None where a prediction is a number, which is not right or wrong.
+        """
 
 
 class Strategy(Protocol):

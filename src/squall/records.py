@@ -221,12 +221,14 @@ class InitialValues(msgspec.Struct, frozen=True):
     """What a new table's weights are, made where the table is.
 
     ``"uniform"`` is from −``scale`` to ``scale``, ``"normal"`` of deviation ``scale``.  A weight
-    depends on ``seed``, its row and its column alone, not on how many shards hold the table.
+    depends on ``seed``, its row and its column alone, not on how many shards hold the table.  The
+    first ``zero_columns`` weights of each row begin at zero.
     """
 
     kind: Literal["uniform", "normal"]
     scale: float
     seed: int = 0
+    zero_columns: int = 0
 
 
 class TableSpec(msgspec.Struct, frozen=True):
@@ -606,7 +608,7 @@ class HeldOut(msgspec.Struct, frozen=True):
     """Quality on held-out rows."""
 
     loss: float
-    accuracy: float
+    accuracy: float | None  # None where predictions are numbers
     rows: int
 
 

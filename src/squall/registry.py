@@ -57,6 +57,22 @@ class Registry:
 
 JOB_OPENERS = Registry("kind of job", {"estimator": Entry("squall.estimators.resuming:open_job")})
 
+MODELS = Registry(
+    "model",
+    {
+        "logistic": Entry("squall.models.logistic:LogisticModel"),
+        "softmax": Entry("squall.models.softmax:SoftmaxModel"),
+        "linear": Entry("squall.models.linear:LinearModel"),
+        "factorization": Entry("squall.models.factorization:FactorizationModel"),
+    },
+)
+""":class:`squall.protocols.Model` by their tags."""
+
+ESTIMATORS = Registry(
+    "estimator", {"LogisticRegression": Entry("squall.estimators.logistic:LogisticRegression")}
+)
+"""Estimators whose fitted models can be saved, by the names of their classes."""
+
 BACKENDS = Registry(
     "backend",
     {

@@ -82,7 +82,7 @@ def test_sparse_and_dense_rows_give_the_same(seed, weighted, fit_intercept, n_ro
     (g1, *sums1), (g2, *sums2) = (gradient_of(model, block, rows, whole) for block in blocks)
     np.testing.assert_allclose(g1, g2, atol=1e-6)
     np.testing.assert_allclose(sums1, sums2, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(*(model.margins(block, whole) for block in blocks), atol=1e-5)
+    np.testing.assert_allclose(*(model.outputs(block, whole) for block in blocks), atol=1e-5)
 
 
 def test_only_features_that_occur_are_needed_and_the_intercept():
@@ -173,7 +173,7 @@ def test_parameters_beyond_float32_show_in_the_loss_and_nowhere_else(kind):
 def test_a_block_without_rows(kind):
     block = of_kind(kind, np.zeros((0, 3), np.float32), np.zeros(0, np.float32))
     assert LogisticModel(3).loss(block, parameters(3)) == (0, 0, 0)
-    assert LogisticModel(3).margins(block, parameters(3)).shape == (0,)
+    assert LogisticModel(3).outputs(block, parameters(3)).shape == (0,)
 
 
 def new_table(spec):

@@ -80,9 +80,11 @@ from squall._kernels._native import (
     ADAGRAD,
     ADAM,
     FTRL,
+    LOGISTIC,
     MOMENTUM,
     NESTEROV,
     SGD,
+    SQUARED,
     Fence,
     FrameClient,
     FrameServer,
@@ -102,9 +104,11 @@ __all__ = [
     "CSV_TEXT",
     "CSV_WIDE_INTEGER",
     "FTRL",
+    "LOGISTIC",
     "MOMENTUM",
     "NESTEROV",
     "SGD",
+    "SQUARED",
     "CsvError",
     "CsvFields",
     "Fence",
@@ -122,6 +126,7 @@ __all__ = [
     "csr_logistic_gradient",
     "csr_margins",
     "csr_minibatch",
+    "csr_squared_gradient",
     "csr_validate",
     "csv_classify",
     "csv_kind",
@@ -129,6 +134,9 @@ __all__ = [
     "csv_parse_int64",
     "csv_scan",
     "csv_text",
+    "fm_gradient",
+    "fm_minibatches",
+    "fm_outputs",
     "hash_slots",
     "localize",
     "logistic_loss",
@@ -136,6 +144,12 @@ __all__ = [
     "logistic_minibatches_dense",
     "logistic_probabilities",
     "murmur3_32",
+    "softmax_gradient",
+    "softmax_loss",
+    "softmax_minibatches",
+    "softmax_outputs",
+    "squared_minibatches",
+    "squared_minibatches_dense",
     "step_advance",
     "table_add",
     "table_catch_up",
@@ -151,6 +165,8 @@ Int32: TypeAlias = NDArray[np.int32]
 Int64: TypeAlias = NDArray[np.int64]
 UInt8: TypeAlias = NDArray[np.uint8]
 Bytes: TypeAlias = bytes | bytearray | memoryview | UInt8
+Rows: TypeAlias = tuple[Int64, Int32, Float32 | None] | tuple[Float32]
+"""Rows of a block: (indptr, indices, values) of sparse ones, or (X,), float32[n, n_features], of dense ones."""
 
 CSV_INTEGER, CSV_FLOAT, CSV_WIDE_INTEGER, CSV_TEXT = 1, 2, 4, 8
 
@@ -488,6 +504,203 @@ def logistic_minibatches_dense(
         X, labels, weights, order, batch_size, first_batch, n_batches, table,
         rule, fit_intercept, step, progress,
     )  # fmt: skip
+
+
+def csr_squared_gradient(
+    indptr: Int64,
+    local: Int32,
+    values: Float32 | None,
+    labels: Float32,
+    weights: Float32 | None,
+    rows: Int32 | None,
+    pulled: Float32,
+    fit_intercept: bool,
+    batch_size: int,
+) -> tuple[Float32, float, float]:
+    """Do as `csr_logistic_gradient` for the loss (zᵢ − yᵢ)² / 2 and labels of any finite number."""
+    return _native.csr_squared_gradient(
+        indptr, local, values, labels, weights, rows, pulled, fit_intercept, batch_size
+    )
+
+
+def squared_minibatches(
+    indptr: Int64,
+    indices: Int32,
+    values: Float32 | None,
+    labels: Float32,
+    weights: Float32 | None,
+    order: Int32 | None,
+    batch_size: int,
+    first_batch: int,
+    n_batches: int,
+    table: Float32,
+    rule: Rule,
+    fit_intercept: bool,
+    step: Int64,
+    progress: Int64 | None,
+) -> tuple[float, float, int]:
+    """Do as `logistic_minibatches` with the gradient of `csr_squared_gradient`."""
+    return _native.squared_minibatches(
+        indptr, indices, values, labels, weights, order, batch_size, first_batch, n_batches, table,
+        rule, fit_intercept, step, progress,
+    )  # fmt: skip
+
+
+def squared_minibatches_dense(
+    X: Float32,
+    labels: Float32,
+    weights: Float32 | None,
+    order: Int32 | None,
+    batch_size: int,
+    first_batch: int,
+    n_batches: int,
+    table: Float32,
+    rule: Rule,
+    fit_intercept: bool,
+    step: Int64,
+    progress: Int64 | None,
+) -> tuple[float, float, int]:
+    """Do as `logistic_minibatches_dense` with the gradient of `csr_squared_gradient`."""
+    return _native.squared_minibatches_dense(
+        X, labels, weights, order, batch_size, first_batch, n_batches, table,
+        rule, fit_intercept, step, progress,
+    )  # fmt: skip
+
+
+# ----------------------------------------------------------------------------------- wide table rows
+#
+# Sums over a row's entries are taken in float32 here.
+
+
+def softmax_minibatches(
+    rows: Rows,
+    labels: Float32,
+    weights: Float32 | None,
+    order: Int32 | None,
+    batch_size: int,
+    first_batch: int,
+    n_batches: int,
+    table: Float32,
+    n_classes: int,
+    rule: Rule,
+    fit_intercept: bool,
+    step: Int64,
+    progress: Int64 | None,
+) -> tuple[float, float, int]:
+    """Do as `logistic_minibatches` for several classes: a table of ``n_classes`` weights a row.
+
+    Parameters
+    ----------
+    rows : Rows
+        The block.  Of dense rows every weight takes a step at every minibatch, so that the table
+        need not be lazy.
+    labels : float32[n]
+        Whole numbers in [0, n_classes).
+    """
+    return _native.softmax_minibatches(
+        rows, labels, weights, order, batch_size, first_batch, n_batches, table, n_classes, rule,
+        fit_intercept, step, progress,
+    )  # fmt: skip
+
+
+def softmax_gradient(
+    rows: Rows,
+    labels: Float32,
+    weights: Float32 | None,
+    order: Int32,
+    pulled: Float32,
+    fit_intercept: bool,
+    batch_size: int,
+) -> tuple[Float32, float, float]:
+    """Gradient of a minibatch in the weights pulled for it: Σ sᵢ·xᵢ·(softmax(zᵢ) − onehot(yᵢ)) / n.
+
+    Parameters
+    ----------
+    rows : Rows
+        Sparse: those taken by `csr_minibatch`, whose i-th row has label ``labels[order[i]]``.  Dense:
+        the whole block, of which rows ``order`` are meant.
+    labels, weights
+        Of the whole block.
+    order : int32[m]
+    pulled : float32[u + 1, n_classes]
+        Weights of the features, then the intercepts.
+
+    Returns
+    -------
+    gradient : float32[u + 1, n_classes]
+    loss_sum, weight_sum : float
+        The loss is that before any update: Σ sᵢ·(log Σ exp(zᵢ) − zᵢ[yᵢ]).
+    """
+    return _native.softmax_gradient(rows, labels, weights, order, pulled, fit_intercept, batch_size)
+
+
+def softmax_outputs(rows: Rows, weights: Float32, fit_intercept: bool) -> Float32:
+    """Return ``X @ weights[:-1] + weights[-1]``, float32[n, n_classes]."""
+    return _native.softmax_outputs(rows, weights, fit_intercept)
+
+
+def softmax_loss(outputs: Float32, labels: Float32, weights: Float32 | None) -> tuple[float, float, float]:
+    """Sum the losses of rows whose outputs are known.
+
+    Returns
+    -------
+    loss_sum, weight_sum, right_sum : float
+        The last is the weight of the rows whose own class has the largest output.
+    """
+    return _native.softmax_loss(outputs, labels, weights)
+
+
+def fm_minibatches(
+    loss: int,
+    rows: Rows,
+    labels: Float32,
+    weights: Float32 | None,
+    order: Int32 | None,
+    batch_size: int,
+    first_batch: int,
+    n_batches: int,
+    table: Float32,
+    dim: int,
+    rule: Rule,
+    fit_intercept: bool,
+    step: Int64,
+    progress: Int64 | None,
+) -> tuple[float, float, int]:
+    """Do as `softmax_minibatches` for a factorisation machine: a table row is a weight, then factors.
+
+    z = b + Σₖ xₖ·wₖ + Σ_{k<l} xₖ·xₗ·⟨vₖ, vₗ⟩, in time linear in a row's entries (S. Rendle,
+    "Factorization machines", ICDM 2010).
+
+    Parameters
+    ----------
+    loss : int
+        `LOGISTIC` or `SQUARED`; settles which labels there may be.
+    dim : int
+        1 + the number of factors.
+    """
+    return _native.fm_minibatches(
+        loss, rows, labels, weights, order, batch_size, first_batch, n_batches, table, dim, rule,
+        fit_intercept, step, progress,
+    )  # fmt: skip
+
+
+def fm_gradient(
+    loss: int,
+    rows: Rows,
+    labels: Float32,
+    weights: Float32 | None,
+    order: Int32,
+    pulled: Float32,
+    fit_intercept: bool,
+    batch_size: int,
+) -> tuple[Float32, float, float]:
+    """Do as `softmax_gradient` for a factorisation machine; of the intercept's row the first counts."""
+    return _native.fm_gradient(loss, rows, labels, weights, order, pulled, fit_intercept, batch_size)
+
+
+def fm_outputs(rows: Rows, weights: Float32, fit_intercept: bool) -> Float32:
+    """Return z of each row, float32[n, 1]."""
+    return _native.fm_outputs(rows, weights, fit_intercept)
 
 
 # --------------------------------------------------------------------------------------------- hashing

@@ -11,6 +11,7 @@ _I64: TypeAlias = NDArray[np.int64]
 _U8: TypeAlias = NDArray[np.uint8]
 _Bool: TypeAlias = NDArray[np.bool_]
 _Bytes: TypeAlias = bytes | bytearray | memoryview | _U8
+_Rows: TypeAlias = tuple[_I64, _I32, _F32 | None] | tuple[_F32]
 
 SGD: int
 ADAGRAD: int
@@ -18,6 +19,8 @@ MOMENTUM: int
 NESTEROV: int
 ADAM: int
 FTRL: int
+LOGISTIC: int
+SQUARED: int
 
 class Rule:
     """How a table is updated; checked once, immutable.
@@ -305,6 +308,100 @@ def logistic_minibatches_dense(
     step: _I64,
     progress: _I64 | None,
 ) -> tuple[float, float, int]: ...
+def csr_squared_gradient(
+    indptr: _I64,
+    local: _I32,
+    values: _F32 | None,
+    labels: _F32,
+    weights: _F32 | None,
+    rows: _I32 | None,
+    pulled: _F32,
+    fit_intercept: bool,
+    batch_size: int,
+) -> tuple[_F32, float, float]: ...
+def squared_minibatches(
+    indptr: _I64,
+    indices: _I32,
+    values: _F32 | None,
+    labels: _F32,
+    weights: _F32 | None,
+    order: _I32 | None,
+    batch_size: int,
+    first_batch: int,
+    n_batches: int,
+    table: _F32,
+    rule: Rule,
+    fit_intercept: bool,
+    step: _I64,
+    progress: _I64 | None,
+) -> tuple[float, float, int]: ...
+def squared_minibatches_dense(
+    X: _F32,
+    labels: _F32,
+    weights: _F32 | None,
+    order: _I32 | None,
+    batch_size: int,
+    first_batch: int,
+    n_batches: int,
+    table: _F32,
+    rule: Rule,
+    fit_intercept: bool,
+    step: _I64,
+    progress: _I64 | None,
+) -> tuple[float, float, int]: ...
+def softmax_minibatches(
+    rows: _Rows,
+    labels: _F32,
+    weights: _F32 | None,
+    order: _I32 | None,
+    batch_size: int,
+    first_batch: int,
+    n_batches: int,
+    table: _F32,
+    n_classes: int,
+    rule: Rule,
+    fit_intercept: bool,
+    step: _I64,
+    progress: _I64 | None,
+) -> tuple[float, float, int]: ...
+def softmax_gradient(
+    rows: _Rows,
+    labels: _F32,
+    weights: _F32 | None,
+    order: _I32,
+    pulled: _F32,
+    fit_intercept: bool,
+    batch_size: int,
+) -> tuple[_F32, float, float]: ...
+def softmax_outputs(rows: _Rows, weights: _F32, fit_intercept: bool) -> _F32: ...
+def softmax_loss(outputs: _F32, labels: _F32, weights: _F32 | None) -> tuple[float, float, float]: ...
+def fm_minibatches(
+    loss: int,
+    rows: _Rows,
+    labels: _F32,
+    weights: _F32 | None,
+    order: _I32 | None,
+    batch_size: int,
+    first_batch: int,
+    n_batches: int,
+    table: _F32,
+    dim: int,
+    rule: Rule,
+    fit_intercept: bool,
+    step: _I64,
+    progress: _I64 | None,
+) -> tuple[float, float, int]: ...
+def fm_gradient(
+    loss: int,
+    rows: _Rows,
+    labels: _F32,
+    weights: _F32 | None,
+    order: _I32,
+    pulled: _F32,
+    fit_intercept: bool,
+    batch_size: int,
+) -> tuple[_F32, float, float]: ...
+def fm_outputs(rows: _Rows, weights: _F32, fit_intercept: bool) -> _F32: ...
 def checksum(data: _U8) -> tuple[int, int]: ...
 def murmur3_32(data: bytes, seed: int) -> int: ...
 def hash_slots(prefix: bytes, offsets: _I64, data: _Bytes, n_slots: int, seed: int) -> _I32: ...

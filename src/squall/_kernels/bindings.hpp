@@ -16,9 +16,11 @@ inline nanobind::object new_namespace(nanobind::module_& m, const char* name) {
 void bind_calling(nanobind::module_& m);
 void bind_checksum(nanobind::module_& m);
 void bind_csv(nanobind::module_& m);
+void bind_factorization(nanobind::module_& m);
 void bind_hashing(nanobind::module_& m);
 void bind_logistic(nanobind::module_& m);
 void bind_serving(nanobind::module_& m);
+void bind_softmax(nanobind::module_& m);
 void bind_sparse(nanobind::module_& m);
 void bind_string_dictionary(nanobind::module_& m);
 void bind_tables(nanobind::module_& m);

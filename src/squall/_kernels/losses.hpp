@@ -1,6 +1,6 @@
 // Losses of a linear model. A loss is a struct with
-//   static bool valid(float label);                 is this label one it is defined for?
-//   static constexpr const char* labels;            which are, in words
+//   bool valid(float label) const;                  is this label one it is defined for?
+//   auto labels() const;                            which are, in words
 //   static Term at(double margin, float label);     value and derivative in the margin
 // `at` has no branch, so that a loop over many rows is done side by side.
 #pragma once
@@ -43,7 +43,7 @@ inline float log_one_plus(float e) {
 
 struct Logistic {
     static bool valid(float label) { return label == 0.0f || label == 1.0f; }
-    static constexpr const char* labels = "0 or 1";
+    static const char* labels() { return "0 or 1"; }
 
     // log(1 + exp(s)) with s = -z for label 1 and z for label 0, so neither branch cancels.
     static Term at(double margin, float label) {
@@ -53,6 +53,16 @@ struct Logistic {
         // A NaN margin fails the comparison, and the sum keeps it visible.
         return {static_cast<double>(log_one_plus(e)) + (s <= 0 ? 0.0 : s),
                 label != 0.0f ? -probability : probability};
+    }
+};
+
+struct Squared {
+    static bool valid(float label) { return std::isfinite(label); }
+    static const char* labels() { return "a finite number"; }
+
+    static Term at(double margin, float label) {
+        const double off = margin - static_cast<double>(label);
+        return {0.5 * off * off, static_cast<float>(off)};
     }
 };
 

@@ -5,9 +5,11 @@ NB_MODULE(_native, m) {
     squall::bind_calling(m);
     squall::bind_checksum(m);
     squall::bind_csv(m);
+    squall::bind_factorization(m);
     squall::bind_hashing(m);
     squall::bind_logistic(m);
     squall::bind_serving(m);
+    squall::bind_softmax(m);
     squall::bind_sparse(m);
     squall::bind_string_dictionary(m);
     squall::bind_tables(m);

@@ -9,10 +9,12 @@ template <class Loss>
 struct Samples {
     std::span<const float> labels;
     const float* weights;  // null: all ones
+    Loss loss;
 
-    Samples(const Input& labels_, const Input& weights_, size_t rows)
+    Samples(const Input& labels_, const Input& weights_, size_t rows, Loss loss_ = {})
         : labels(vector<float>(labels_, "labels", rows)),
-          weights(optional_vector<float>(weights_, "weights", rows)) {}
+          weights(optional_vector<float>(weights_, "weights", rows)),
+          loss(loss_) {}
 
     struct Sample {
         float label;
@@ -21,7 +23,7 @@ struct Samples {
 
     Sample at(int64_t row) const {
         const float label = labels[static_cast<size_t>(row)];
-        if (!Loss::valid(label)) [[unlikely]]
+        if (!loss.valid(label)) [[unlikely]]
             bad_label(row, label);
         const float weight = weights ? weights[row] : 1.0f;
         if (!(weight >= 0 && std::isfinite(weight))) [[unlikely]]
@@ -31,8 +33,8 @@ struct Samples {
 
   private:
     // Apart, so that `at` is small enough to be inlined.
-    [[noreturn, gnu::noinline, gnu::cold]] static void bad_label(int64_t row, float label) {
-        value_error("labels: row ", row, ": label is ", label, ", ", Loss::labels, " needed");
+    [[noreturn, gnu::noinline, gnu::cold]] void bad_label(int64_t row, float label) const {
+        value_error("labels: row ", row, ": label is ", label, ", ", loss.labels(), " needed");
     }
     [[noreturn, gnu::noinline, gnu::cold]] static void bad_weight(int64_t row, float weight) {
         value_error("weights: row ", row, ": weight is ", weight, ", a finite number >= 0 needed");

@@ -1,31 +1,15 @@
 // Minibatch training of linear models: the fused loop on a table in this process's memory, and the same
 // gradient for rows pulled from a store.
-#include <atomic>
-#include <limits>
-
 #include "bindings.hpp"
 #include "localizer.hpp"
 #include "losses.hpp"
+#include "minibatches.hpp"
 #include "samples.hpp"
 #include "sparse.hpp"
 #include "table.hpp"
 
 namespace squall {
 namespace {
-
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-
-// What one minibatch adds up to, before any weight changes.
-struct Sums {
-    double loss = 0, weight = 0, intercept_gradient = 0;
-
-    void add(Term term, double sample_weight) {
-        weight += sample_weight;
-        if (sample_weight == 0) return;  // whatever its loss, it has no part
-        loss += sample_weight * term.loss;
-        intercept_gradient += sample_weight * static_cast<double>(term.slope);
-    }
-};
 
 // Rows' margins to their losses and factors in the gradient, many rows side by side.
 template <class Loss>
@@ -216,60 +200,6 @@ nb::tuple csr_gradient(const Input& indptr, const Input& local, const Input& val
 }
 
 // ------------------------------------------------------------------------------------------ fused loops
-
-// Which minibatches of a block to visit, and the counters that tell other processes of them.
-struct Schedule {
-    RowOrder order;
-    int64_t batch_size, divisor, first_batch, n_batches;  // divisor: the nominal batch size
-    int64_t *step, *progress;
-
-    Schedule(const Input& order_, int64_t n_rows, int64_t batch_size_, int64_t first_batch_,
-             int64_t n_batches_, const Buffer& step_, const Buffer& progress_)
-        : order(order_, n_rows),
-          batch_size(batch_size_),
-          divisor(batch_size_),
-          first_batch(first_batch_),
-          n_batches(n_batches_),
-          step(counter(step_, "step")),
-          progress(progress_.is_valid() ? counter(progress_, "progress") : nullptr) {
-        if (batch_size < 1) value_error("batch_size: is ", batch_size, ", a number >= 1 needed");
-        batch_size =
-            std::min(batch_size, std::max<int64_t>(order.size, 1));  // so that products cannot overflow
-        const int64_t total = order.size / batch_size + (order.size % batch_size != 0);
-        if (first_batch < 0 || n_batches < 0 || first_batch > total || n_batches > total - first_batch)
-            value_error("first_batch, n_batches: ", first_batch, ", ", n_batches, " are not within the ",
-                        total, " minibatches of ", order.size, " rows");
-    }
-
-    int64_t begin(int64_t batch) const { return batch * batch_size; }
-    int64_t rows(int64_t batch) const { return std::min(batch_size, order.size - begin(batch)); }
-
-    int64_t current_step() const { return std::atomic_ref<int64_t>(*step).load(std::memory_order_relaxed); }
-    // Release: whoever sees the count sees the weights of the minibatches it counts.
-    void finish_batch() const {
-        std::atomic_ref<int64_t>(*step).fetch_add(1, std::memory_order_relaxed);
-        if (progress) std::atomic_ref<int64_t>(*progress).fetch_add(1, std::memory_order_release);
-    }
-};
-
-struct Outcome {
-    double loss = 0, weight = 0;
-    int64_t rows = 0;
-
-    // Adds a minibatch unless it diverged; then the run ends before that minibatch is applied.
-    bool add(const Sums& sums, int64_t n) {
-        if (!std::isfinite(sums.loss)) {
-            loss = nan;
-            return false;
-        }
-        loss += sums.loss;
-        weight += sums.weight;
-        rows += n;
-        return true;
-    }
-
-    nb::tuple to_python() const { return nb::make_tuple(loss, weight, rows); }
-};
 
 // The intercept is the table's last row.
 template <class Table>
@@ -515,26 +445,31 @@ nb::tuple minibatches_dense(const Input& X, const Input& labels, const Input& we
     });
 }
 
+template <class Loss>
+void bind_linear(nb::module_& m, const char* gradient, const char* sparse, const char* dense) {
+    m.def(gradient, &csr_gradient<Loss>, nb::arg("indptr").noconvert(), nb::arg("local").noconvert(),
+          nb::arg("values").noconvert().none(), nb::arg("labels").noconvert(),
+          nb::arg("weights").noconvert().none(), nb::arg("rows").noconvert().none(),
+          nb::arg("pulled").noconvert(), nb::arg("fit_intercept"), nb::arg("batch_size"));
+    m.def(sparse, &minibatches<Loss>, nb::arg("indptr").noconvert(), nb::arg("indices").noconvert(),
+          nb::arg("values").noconvert().none(), nb::arg("labels").noconvert(),
+          nb::arg("weights").noconvert().none(), nb::arg("order").noconvert().none(), nb::arg("batch_size"),
+          nb::arg("first_batch"), nb::arg("n_batches"), nb::arg("table").noconvert(), nb::arg("rule"),
+          nb::arg("fit_intercept"), nb::arg("step").noconvert(), nb::arg("progress").noconvert().none());
+    m.def(dense, &minibatches_dense<Loss>, nb::arg("X").noconvert(), nb::arg("labels").noconvert(),
+          nb::arg("weights").noconvert().none(), nb::arg("order").noconvert().none(), nb::arg("batch_size"),
+          nb::arg("first_batch"), nb::arg("n_batches"), nb::arg("table").noconvert(), nb::arg("rule"),
+          nb::arg("fit_intercept"), nb::arg("step").noconvert(), nb::arg("progress").noconvert().none());
+}
+
 }  // namespace
 
 void bind_training(nb::module_& m) {
     m.def("localize", &localize, nb::arg("indices").noconvert());
     m.def("csr_minibatch", &csr_minibatch, nb::arg("indptr").noconvert(), nb::arg("indices").noconvert(),
           nb::arg("values").noconvert().none(), nb::arg("rows").noconvert(), nb::arg("n_features"));
-    m.def("csr_logistic_gradient", &csr_gradient<Logistic>, nb::arg("indptr").noconvert(),
-          nb::arg("local").noconvert(), nb::arg("values").noconvert().none(), nb::arg("labels").noconvert(),
-          nb::arg("weights").noconvert().none(), nb::arg("rows").noconvert().none(),
-          nb::arg("pulled").noconvert(), nb::arg("fit_intercept"), nb::arg("batch_size"));
-    m.def("logistic_minibatches", &minibatches<Logistic>, nb::arg("indptr").noconvert(),
-          nb::arg("indices").noconvert(), nb::arg("values").noconvert().none(), nb::arg("labels").noconvert(),
-          nb::arg("weights").noconvert().none(), nb::arg("order").noconvert().none(), nb::arg("batch_size"),
-          nb::arg("first_batch"), nb::arg("n_batches"), nb::arg("table").noconvert(), nb::arg("rule"),
-          nb::arg("fit_intercept"), nb::arg("step").noconvert(), nb::arg("progress").noconvert().none());
-    m.def("logistic_minibatches_dense", &minibatches_dense<Logistic>, nb::arg("X").noconvert(),
-          nb::arg("labels").noconvert(), nb::arg("weights").noconvert().none(),
-          nb::arg("order").noconvert().none(), nb::arg("batch_size"), nb::arg("first_batch"),
-          nb::arg("n_batches"), nb::arg("table").noconvert(), nb::arg("rule"), nb::arg("fit_intercept"),
-          nb::arg("step").noconvert(), nb::arg("progress").noconvert().none());
+    bind_linear<Logistic>(m, "csr_logistic_gradient", "logistic_minibatches", "logistic_minibatches_dense");
+    bind_linear<Squared>(m, "csr_squared_gradient", "squared_minibatches", "squared_minibatches_dense");
 }
 
 }  // namespace squall

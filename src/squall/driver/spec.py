@@ -9,6 +9,7 @@ from typing import Any
 from squall.config import Run
 from squall.data.objects import ObjectStore
 from squall.errors import JobError
+from squall.protocols import Model
 from squall.records import Bill, Float32, HeldOut, HistoryRecord, JobStatus, OptimizerSpec
 
 
@@ -17,7 +18,7 @@ class Prepared:
     """What preparation gives: where the training data is, and what to train on it."""
 
     training: str  # key of the TrainingManifest
-    model: Any  # a msgspec struct that implements squall.protocols.Model
+    model: Model
     optimizer: OptimizerSpec
     batch_size: int
     rows: int  # of the training data

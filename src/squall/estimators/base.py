@@ -22,6 +22,7 @@ from squall.estimators.progress import wait_showing_progress
 from squall.estimators.transformers import BaseTransformer
 from squall.optim import CODES
 from squall.optim.schedules import SCHEDULES
+from squall.protocols import Model
 from squall.records import Bill, ColumnSpec, Float32, OptimizerSpec
 from squall.worker.strategies import ParameterServer
 
@@ -197,8 +198,26 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
         """Set the fitted attributes from the table's weights."""
         raise NotImplementedError
 
-    def _math(self, n_features: int) -> Any:
-        """The model's mathematics (:class:`squall.protocols.Model`)."""
+    def _math(self, n_features: int) -> Model:
+        """The model's mathematics."""
+        raise NotImplementedError
+
+    def _tensors(self) -> dict[str, np.ndarray[Any, Any]]:
+        """(saving) The fitted arrays by name."""
+        raise NotImplementedError
+
+    def _labels(self) -> list[Any] | None:
+        """(saving) The label map, if labels are classes."""
+        raise NotImplementedError
+
+    def _restore(self, tensors: dict[str, np.ndarray[Any, Any]], labels: list[Any] | None) -> None:
+        """(loading) Set the fitted attributes from `_tensors` and `_labels`; ``columns_in_`` is set.
+
+        Raises
+        ------
+        ValueError
+            If they are not of a fitted model.
+        """
         raise NotImplementedError
 
     def _check_settings(self) -> None:

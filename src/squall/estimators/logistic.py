@@ -157,6 +157,21 @@ class LogisticRegression(ClassifierMixin, BaseModel):  # type: ignore[misc]
         self.coef_ = weights[:-1, 0].astype(np.float64)[None, :]
         self.intercept_ = weights[-1:, 0].astype(np.float64)
 
+    def _tensors(self) -> dict[str, npt.NDArray[Any]]:
+        return {"coef": self.coef_, "intercept": self.intercept_}
+
+    def _labels(self) -> list[Any]:
+        labels: list[Any] = self.classes_.tolist()
+        return labels
+
+    def _restore(self, tensors: dict[str, npt.NDArray[Any]], labels: list[Any] | None) -> None:
+        self.coef_, self.intercept_ = tensors["coef"], tensors["intercept"]
+        if self.coef_.shape != (1, self.n_features_in_) or self.intercept_.shape != (1,):
+            raise ValueError(f"the parameters have shape {self.coef_.shape}")
+        self.classes_ = np.asarray(labels)
+        if self.classes_.shape != (2,) or len(set(self.classes_.tolist())) != 2:
+            raise ValueError(f"the labels are not two: {labels}")
+
     def decision_function(self, X: Any) -> Float64:
         """Margins ``w·x + b``, of shape (n_rows,); positive means ``classes_[1]``."""
         check_is_fitted(self, "coef_")
@@ -164,7 +179,7 @@ class LogisticRegression(ClassifierMixin, BaseModel):  # type: ignore[misc]
         layout = FeatureLayout.of(list(data.columns))
         model = self._math(layout.n_features)
         weights = np.append(self.coef_[0], self.intercept_).astype(np.float32)[:, None]
-        parts = [model.margins(layout.encode(block), weights) for block in data.blocks()]
+        parts = [model.outputs(layout.encode(block), weights) for block in data.blocks()]
         margins = np.concatenate(parts) if parts else np.empty(0, dtype=np.float32)
         return margins.astype(np.float64)
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load
 from safetensors.numpy import save as to_bytes
@@ -24,16 +23,15 @@ from squall._kernels import checksum
 from squall.errors import CorruptError, SettingError, SquallError
 from squall.estimators.base import BaseModel
 from squall.estimators.history import History
-from squall.estimators.logistic import LogisticRegression
 from squall.estimators.pipeline import Pipeline
 from squall.estimators.plain import Step, describe_step, steps_of
 from squall.estimators.transformers import FeatureHasher, MinMaxScaler
 from squall.paths import user_path
 from squall.preprocessing.transforms import transform_from_dict
+from squall.registry import ESTIMATORS
 from squall.worker.strategies import strategy_from_dict
 
 FORMAT_VERSION = 2
-_MODELS = {cls.__name__: cls for cls in (LogisticRegression,)}
 _SEAL = re.compile(rb'\\"checksum\\":\\"([0-9a-f]{32})\\"')  # in a JSON text that JSON holds as text
 _BLANK = "0" * 32
 _TRANSFORMERS = {cls.__name__: cls for cls in (MinMaxScaler, FeatureHasher)}
@@ -83,8 +81,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
             fix="call fit first, and save what squall.make_pipeline or a Squall estimator gave",
         )
     description = _File(FORMAT_VERSION, isinstance(model, Pipeline), [_described(n, s) for n, s in steps])
-    tensors = {"coef": final.coef_, "intercept": final.intercept_}
-    data = _sealed(to_bytes(tensors, metadata={"squall": msgspec.json.encode(description).decode()}))
+    data = _sealed(to_bytes(final._tensors(), metadata={"squall": msgspec.json.encode(description).decode()}))
     target = user_path(path)
     check_target(target)
     try:
@@ -145,7 +142,7 @@ def _described(name: str, step: Any) -> Step:
     described = describe_step(name, step)
     if isinstance(step, BaseModel):
         described.columns = step.columns_in_
-        described.classes = step.classes_.tolist()
+        described.classes = step._labels()
         described.history, described.bill, described.stopped = step.history_, step.bill_, step.stopped_
         described.learning_rate, described.batch_size = step.learning_rate_, step.batch_size_
     return described
@@ -240,7 +237,7 @@ def rebuild_step(step: Step) -> Any:
     params = dict(step.params)
     if params.get("strategy") is not None:
         params["strategy"] = strategy_from_dict(params["strategy"])
-    return _MODELS[step.kind](**params)
+    return ESTIMATORS.load(step.kind)(**params)
 
 
 def _rebuilt(step: Step, tensors: dict[str, Any]) -> Any:
@@ -248,12 +245,7 @@ def _rebuilt(step: Step, tensors: dict[str, Any]) -> Any:
     if not isinstance(model, BaseModel):
         return model
     model.columns_in_ = step.columns
-    model.coef_, model.intercept_ = tensors["coef"], tensors["intercept"]
-    if model.coef_.shape != (1, model.n_features_in_) or model.intercept_.shape != (1,):
-        raise ValueError(f"the parameters have shape {model.coef_.shape}")
-    model.classes_ = np.asarray(step.classes)
-    if model.classes_.shape != (2,) or len(set(model.classes_.tolist())) != 2:
-        raise ValueError(f"the labels are not two: {step.classes}")
+    model._restore(tensors, step.classes)
     model.history_, model.n_iter_, model.stopped_ = History(step.history), len(step.history), step.stopped
     model.learning_rate_, model.batch_size_ = step.learning_rate, step.batch_size
     if step.bill is None:

@@ -21,6 +21,7 @@ from squall.estimators.auto import choose_batch_size, choose_learning_rate
 from squall.estimators.columns import aligned, as_dataset
 from squall.estimators.transformers import BaseTransformer
 from squall.preprocessing.layout import FeatureLayout
+from squall.protocols import Model
 from squall.records import (
     Block,
     ColumnSpec,
@@ -38,7 +39,7 @@ from squall.records import (
 class Recipe:
     """What to train: the model's mathematics for a width, and settings; None means "auto"."""
 
-    model: Callable[[int], Any]
+    model: Callable[[int], Model]
     optimizer: OptimizerSpec  # its rate, and what depends on the length of the run, are filled in here
     learning_rate: float | None
     batch_size: int | None
@@ -53,19 +54,20 @@ class HeldOutRows:
 
     objects: ObjectStore
     manifest: TrainingManifest
-    model: Any
+    model: Model
 
     def evaluate(self, weights: Float32, check: Callable[[], None]) -> HeldOut:
         """Quality at these weights, partition by partition; ``check`` may end it."""
-        loss = weight = right = 0.0
+        parts = []
         for info in self.manifest.partitions:
             check()
-            block = read_training(self.objects, info)
-            part = self.model.loss(block, weights)
-            loss, weight, right = loss + part[0], weight + part[1], right + part[2]
+            parts.append(self.model.loss(read_training(self.objects, info), weights))
+        losses, sizes, rights = zip(*parts, strict=True)
+        weight = sum(sizes)
         if not weight:
             raise DataError("all held-out rows have weight 0, so nothing can be measured", where="validation")
-        return HeldOut(loss / weight, right / weight, self.manifest.rows)
+        accuracy = None if None in rights else sum(rights) / weight
+        return HeldOut(sum(losses) / weight, accuracy, self.manifest.rows)
 
 
 def validation_prefix(folder: str) -> str:

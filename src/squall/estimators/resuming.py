@@ -19,7 +19,7 @@ from squall.estimators.persistence import rebuild_step
 from squall.estimators.pipeline import Pipeline
 from squall.estimators.plain import Fitting
 from squall.estimators.preparation import HeldOutRows, validation_prefix
-from squall.models.logistic import LogisticModel
+from squall.models import model_from_dict
 from squall.records import Float32, HeldOut
 
 
@@ -51,7 +51,7 @@ def _spec(objects: ObjectStore, description: JobDescription) -> JobSpec:
     plain = description.prepared
     prepared = Prepared(
         training=plain.training,
-        model=msgspec.convert(plain.model, LogisticModel),
+        model=model_from_dict(plain.model),
         optimizer=plain.optimizer,
         batch_size=plain.batch_size,
         rows=plain.rows,

@@ -14,11 +14,12 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 def check_initial(initial: InitialValues) -> None:
     """Raise `StoreError` unless values can be made by it."""
-    if not (np.isfinite(initial.scale) and initial.scale >= 0 and 0 <= initial.seed < 1 << 64):
+    known = np.isfinite(initial.scale) and initial.scale >= 0 and initial.zero_columns >= 0
+    if not (known and 0 <= initial.seed < 1 << 64):
         raise StoreError(
             f"{initial} cannot be",
             where="initial values",
-            fix="give a finite scale of at least 0 and a seed from 0 to 2**64 - 1",
+            fix="give a finite scale and zero_columns of at least 0, and a seed from 0 to 2**64 - 1",
         )
 
 
@@ -31,12 +32,13 @@ def initial_values(initial: InitialValues, rows: Int64, dim: int) -> Float32:
     columns = np.arange(dim, dtype=np.int64)
     place = (rows[:, None] * dim + columns).astype(np.uint64)
     key = _mixed(np.array([initial.seed], dtype=np.uint64))
+    spread = np.where(columns < initial.zero_columns, 0.0, initial.scale)
     first = _fraction(_mixed(_even(place) * _GOLDEN + key))
     if initial.kind == "uniform":
-        return ((2.0 * first - 1.0) * initial.scale).astype(np.float32)
+        return ((2.0 * first - 1.0) * spread).astype(np.float32)
     second = _fraction(_mixed((_even(place) | np.uint64(1)) * _GOLDEN + key))
     normal = np.sqrt(-2.0 * np.log1p(-first)) * np.cos(2.0 * np.pi * second)
-    return (normal * initial.scale).astype(np.float32)
+    return (normal * spread).astype(np.float32)
 
 
 def _even(x: _UInt64) -> _UInt64:

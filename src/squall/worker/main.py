@@ -12,7 +12,7 @@ from squall.data.iterator import MinibatchStream, block_rows
 from squall.data.objects import ObjectStore
 from squall.data.training import load_training
 from squall.errors import LostUpdatesError, StaleAttemptError
-from squall.models.logistic import LogisticModel
+from squall.models import model_from_dict
 from squall.protocols import FunctionContext
 from squall.records import WorkerTask, turn_key
 from squall.store import Store, connect
@@ -58,7 +58,7 @@ def handle(event: dict[str, Any], context: FunctionContext) -> dict[str, Any]:
 
 
 def _work(task: WorkerTask, context: FunctionContext, started: float) -> Ended:
-    model = msgspec.convert(task.model, LogisticModel)
+    model = model_from_dict(task.model)
     objects = ObjectStore(task.storage)
     manifest = load_training(objects, task.training)
     with connect(task.store, task.token) as store:
