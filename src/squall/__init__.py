@@ -19,14 +19,20 @@ if TYPE_CHECKING:
     from squall.driver.job import Job as Job
     from squall.driver.shutdown import shutdown as shutdown
     from squall.errors import SquallError as SquallError
+    from squall.estimators.encoders import FeatureHasher as FeatureHasher
+    from squall.estimators.encoders import OneHotEncoder as OneHotEncoder
+    from squall.estimators.encoders import QuantileBinner as QuantileBinner
+    from squall.estimators.imputer import Imputer as Imputer
     from squall.estimators.logistic import LogisticRegression as LogisticRegression
     from squall.estimators.persistence import load_model as load
     from squall.estimators.persistence import save as save
     from squall.estimators.pipeline import Pipeline as Pipeline
     from squall.estimators.pipeline import make_pipeline as make_pipeline
+    from squall.estimators.scalers import MaxAbsScaler as MaxAbsScaler
+    from squall.estimators.scalers import MinMaxScaler as MinMaxScaler
+    from squall.estimators.scalers import StandardScaler as StandardScaler
+    from squall.estimators.scalers import TfidfTransformer as TfidfTransformer
     from squall.estimators.submit import submit as submit
-    from squall.estimators.transformers import FeatureHasher as FeatureHasher
-    from squall.estimators.transformers import MinMaxScaler as MinMaxScaler
     from squall.worker.strategies import ParameterServer as ParameterServer
     from squall.workflows.executor import Executor as Executor
     from squall.workflows.futures import as_completed as as_completed
@@ -41,16 +47,22 @@ __version__ = "0.1.0"
 _NAMES = {
     "Dataset": "squall.data.dataset:Dataset",
     "Executor": "squall.workflows.executor:Executor",
-    "FeatureHasher": "squall.estimators.transformers:FeatureHasher",
+    "FeatureHasher": "squall.estimators.encoders:FeatureHasher",
+    "Imputer": "squall.estimators.imputer:Imputer",
     "Job": "squall.driver.job:Job",
     "LithopsBackend": "squall.config:LithopsBackend",
     "LocalBackend": "squall.config:LocalBackend",
     "LogisticRegression": "squall.estimators.logistic:LogisticRegression",
-    "MinMaxScaler": "squall.estimators.transformers:MinMaxScaler",
+    "MaxAbsScaler": "squall.estimators.scalers:MaxAbsScaler",
+    "MinMaxScaler": "squall.estimators.scalers:MinMaxScaler",
+    "OneHotEncoder": "squall.estimators.encoders:OneHotEncoder",
     "ParameterServer": "squall.worker.strategies:ParameterServer",
     "Pipeline": "squall.estimators.pipeline:Pipeline",
+    "QuantileBinner": "squall.estimators.encoders:QuantileBinner",
     "Run": "squall.config:Run",
     "SquallError": "squall.errors:SquallError",
+    "StandardScaler": "squall.estimators.scalers:StandardScaler",
+    "TfidfTransformer": "squall.estimators.scalers:TfidfTransformer",
     "as_completed": "squall.workflows.futures:as_completed",
     "call": "squall.workflows.map:call",
     "from_arrays": "squall.data.arrays:from_arrays",
@@ -70,15 +82,21 @@ __all__ = [
     "Dataset",
     "Executor",
     "FeatureHasher",
+    "Imputer",
     "Job",
     "LithopsBackend",
     "LocalBackend",
     "LogisticRegression",
+    "MaxAbsScaler",
     "MinMaxScaler",
+    "OneHotEncoder",
     "ParameterServer",
     "Pipeline",
+    "QuantileBinner",
     "Run",
     "SquallError",
+    "StandardScaler",
+    "TfidfTransformer",
     "__version__",
     "as_completed",
     "call",
