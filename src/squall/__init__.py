@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from squall.data.arrays import from_arrays as from_arrays
     from squall.data.csv import read_csv as read_csv
     from squall.data.dataset import Dataset as Dataset
+    from squall.data.dataset import open_dataset as open_dataset
     from squall.driver.job import Job as Job
     from squall.driver.shutdown import shutdown as shutdown
     from squall.errors import SquallError as SquallError
@@ -70,6 +71,7 @@ _NAMES = {
     "make_pipeline": "squall.estimators.pipeline:make_pipeline",
     "map": "squall.workflows.map:map",
     "map_reduce": "squall.workflows.map:map_reduce",
+    "open_dataset": "squall.data.dataset:open_dataset",
     "read_csv": "squall.data.csv:read_csv",
     "register_joblib": "squall.workflows.joblib_backend:register_joblib",
     "save": "squall.estimators.persistence:save",
@@ -105,6 +107,7 @@ __all__ = [
     "make_pipeline",
     "map",
     "map_reduce",
+    "open_dataset",
     "read_csv",
     "register_joblib",
     "save",

@@ -170,7 +170,7 @@ class Manifest(msgspec.Struct, frozen=True):
     columns: list[ColumnSpec]
     partitions: list[PartitionInfo]
     label: str | None = None
-    classes: list[str | int | float] | None = None
+    classes: list[str | int | float | bool] | None = None
     missing: dict[str, int] = {}
     source: str = ""
     warnings: list[str] = []
