@@ -16,19 +16,26 @@ if TYPE_CHECKING:
     from squall.data.arrays import from_arrays as from_arrays
     from squall.data.csv import read_csv as read_csv
     from squall.data.dataset import Dataset as Dataset
+    from squall.data.dataset import open_dataset as open_dataset
     from squall.data.parquet import read_parquet as read_parquet
     from squall.data.ratings import read_ratings as read_ratings
     from squall.driver.job import Job as Job
     from squall.driver.shutdown import shutdown as shutdown
     from squall.errors import SquallError as SquallError
+    from squall.estimators.encoders import FeatureHasher as FeatureHasher
+    from squall.estimators.encoders import OneHotEncoder as OneHotEncoder
+    from squall.estimators.encoders import QuantileBinner as QuantileBinner
+    from squall.estimators.imputer import Imputer as Imputer
     from squall.estimators.logistic import LogisticRegression as LogisticRegression
     from squall.estimators.persistence import load_model as load
     from squall.estimators.persistence import save as save
     from squall.estimators.pipeline import Pipeline as Pipeline
     from squall.estimators.pipeline import make_pipeline as make_pipeline
+    from squall.estimators.scalers import MaxAbsScaler as MaxAbsScaler
+    from squall.estimators.scalers import MinMaxScaler as MinMaxScaler
+    from squall.estimators.scalers import StandardScaler as StandardScaler
+    from squall.estimators.scalers import TfidfTransformer as TfidfTransformer
     from squall.estimators.submit import submit as submit
-    from squall.estimators.transformers import FeatureHasher as FeatureHasher
-    from squall.estimators.transformers import MinMaxScaler as MinMaxScaler
     from squall.planning.scripted import ScriptedPlanner as ScriptedPlanner
     from squall.worker.strategies import ParameterServer as ParameterServer
     from squall.workflows.executor import Executor as Executor
@@ -44,17 +51,23 @@ __version__ = "0.1.0"
 _NAMES = {
     "Dataset": "squall.data.dataset:Dataset",
     "Executor": "squall.workflows.executor:Executor",
-    "FeatureHasher": "squall.estimators.transformers:FeatureHasher",
+    "FeatureHasher": "squall.estimators.encoders:FeatureHasher",
+    "Imputer": "squall.estimators.imputer:Imputer",
     "Job": "squall.driver.job:Job",
     "LithopsBackend": "squall.config:LithopsBackend",
     "LocalBackend": "squall.config:LocalBackend",
     "LogisticRegression": "squall.estimators.logistic:LogisticRegression",
-    "MinMaxScaler": "squall.estimators.transformers:MinMaxScaler",
+    "MaxAbsScaler": "squall.estimators.scalers:MaxAbsScaler",
+    "MinMaxScaler": "squall.estimators.scalers:MinMaxScaler",
+    "OneHotEncoder": "squall.estimators.encoders:OneHotEncoder",
     "ParameterServer": "squall.worker.strategies:ParameterServer",
     "Pipeline": "squall.estimators.pipeline:Pipeline",
+    "QuantileBinner": "squall.estimators.encoders:QuantileBinner",
     "Run": "squall.config:Run",
     "ScriptedPlanner": "squall.planning.scripted:ScriptedPlanner",
     "SquallError": "squall.errors:SquallError",
+    "StandardScaler": "squall.estimators.scalers:StandardScaler",
+    "TfidfTransformer": "squall.estimators.scalers:TfidfTransformer",
     "as_completed": "squall.workflows.futures:as_completed",
     "call": "squall.workflows.map:call",
     "from_arrays": "squall.data.arrays:from_arrays",
@@ -62,6 +75,7 @@ _NAMES = {
     "make_pipeline": "squall.estimators.pipeline:make_pipeline",
     "map": "squall.workflows.map:map",
     "map_reduce": "squall.workflows.map:map_reduce",
+    "open_dataset": "squall.data.dataset:open_dataset",
     "read_csv": "squall.data.csv:read_csv",
     "read_parquet": "squall.data.parquet:read_parquet",
     "read_ratings": "squall.data.ratings:read_ratings",
@@ -76,16 +90,22 @@ __all__ = [
     "Dataset",
     "Executor",
     "FeatureHasher",
+    "Imputer",
     "Job",
     "LithopsBackend",
     "LocalBackend",
     "LogisticRegression",
+    "MaxAbsScaler",
     "MinMaxScaler",
+    "OneHotEncoder",
     "ParameterServer",
     "Pipeline",
+    "QuantileBinner",
     "Run",
     "ScriptedPlanner",
     "SquallError",
+    "StandardScaler",
+    "TfidfTransformer",
     "__version__",
     "as_completed",
     "call",
@@ -94,6 +114,7 @@ __all__ = [
     "make_pipeline",
     "map",
     "map_reduce",
+    "open_dataset",
     "read_csv",
     "read_parquet",
     "read_ratings",

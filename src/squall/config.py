@@ -82,6 +82,11 @@ class Problems:
             f"{name}={value!r} is unknown; choose from {', '.join(allowed)}" + did_you_mean(value, allowed)
         )
 
+    def boolean(self, name: str, value: Any) -> None:
+        """Note it if ``value`` is neither True nor False (NumPy's included)."""
+        if type(value).__name__ not in ("bool", "bool_"):  # NumPy is not imported here
+            self.add(f"{name}={value!r} must be True or False")
+
     def integer(
         self, name: str, value: Any, low: int, *, high: int | None = None, auto: bool = False
     ) -> None:

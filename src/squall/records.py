@@ -173,7 +173,7 @@ class Manifest(msgspec.Struct, frozen=True):
     columns: list[ColumnSpec]
     partitions: list[PartitionInfo]
     label: str | None = None
-    classes: list[str | int | float] | None = None
+    classes: list[str | int | float | bool] | None = None
     dictionaries: dict[str, PartitionInfo] = {}
     missing: dict[str, int] = {}
     source: str = ""

@@ -9,7 +9,19 @@ from typing import Any
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from squall import FeatureHasher, LogisticRegression, MinMaxScaler, Pipeline, make_pipeline
+from squall import (
+    FeatureHasher,
+    Imputer,
+    LogisticRegression,
+    MaxAbsScaler,
+    MinMaxScaler,
+    OneHotEncoder,
+    Pipeline,
+    QuantileBinner,
+    StandardScaler,
+    TfidfTransformer,
+    make_pipeline,
+)
 
 PAGE = Path(__file__).parents[2] / "docs" / "scikit-learn.md"
 _SHUFFLED = (
@@ -33,7 +45,13 @@ EXPECTED_TO_FAIL = {
     [
         LogisticRegression(),
         MinMaxScaler(),
+        StandardScaler(),
+        MaxAbsScaler(),
+        Imputer(),
+        QuantileBinner(),
+        OneHotEncoder(),
         FeatureHasher(),
+        TfidfTransformer(),
         make_pipeline(MinMaxScaler(), LogisticRegression()),
     ],
     expected_failed_checks=lambda estimator: EXPECTED_TO_FAIL.get(type(estimator), {}),

@@ -124,3 +124,40 @@ def test_another_process_finds_the_same_slots(seed):
     )
     expected = [murmur3(f"a={value}".encode()) % 2**18 for value in ("x", "größer", "")]
     assert answer.stdout.decode().strip() == str(expected), answer.stderr.decode()
+
+
+@settings(max_examples=40)
+@given(st.lists(st.tuples(words | st.none(), words | st.none(), words | st.none()), min_size=1, max_size=8))
+def test_a_cross_is_the_hash_of_its_columns_texts_joined(table):
+    a, b, c = map(list, zip(*table, strict=True))
+    transform = HashTransform(["a", "b", "c"], 1000, crosses=[["b", "a"], ["a", "b", "c"]])
+    out = transform.apply(block(a=a, b=b, c=c)).columns["hashed"]
+    assert np.diff(out.indptr).tolist() == [5] * len(table)
+    expected = [
+        [
+            murmur3(f"b={y or ''}\x1fa={x or ''}".encode()) % 1000,
+            murmur3(f"a={x or ''}\x1fb={y or ''}\x1fc={z or ''}".encode()) % 1000,
+        ]
+        for x, y, z in table
+    ]
+    assert out.indices.reshape(len(table), 5)[:, 3:].tolist() == expected
+
+
+@settings(max_examples=40)
+@given(st.lists(words | st.none(), min_size=1, max_size=8))
+def test_a_sign_is_a_second_hash_of_the_same_text(values):
+    out = HashTransform(["a"], 64, signed=True).apply(block(a=values)).columns["hashed"]
+    assert out.indices.tolist() == [murmur3(f"a={v or ''}".encode()) % 64 for v in values]
+    assert out.values.tolist() == [1 - 2 * (murmur3(f"a={v or ''}".encode(), seed=1) % 2) for v in values]
+
+
+def test_signs_are_even_and_have_nothing_to_do_with_slots():
+    values = [str(i) for i in range(4000)]
+    out = HashTransform(["a"], 2, signed=True).apply(block(a=values)).columns["hashed"]
+    for slot in (0, 1):
+        assert abs(out.values[out.indices == slot].mean()) < 0.08
+
+
+def test_transforms_of_older_models_are_read():
+    old = {"type": "hash", "columns": ["a"], "n_features": 8, "output": "hashed"}
+    assert transform_from_dict(old) == HashTransform(["a"], 8)

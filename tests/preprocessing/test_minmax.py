@@ -11,7 +11,8 @@ from hypothesis.extra import numpy as hnp
 from sklearn.preprocessing import MinMaxScaler
 
 from squall.errors import CorruptError, DataError
-from squall.preprocessing import minmax
+from squall.preprocessing.columns import as_matrix
+from squall.preprocessing.minmax import MinMaxStatistics
 from squall.preprocessing.transforms import transform_from_dict
 from squall.records import ColumnSpec
 
@@ -22,8 +23,17 @@ matrices = hnp.arrays(np.float64, st.tuples(st.integers(1, 12), st.integers(1, 4
 ranges = st.sampled_from([(0.0, 1.0), (-1.0, 1.0), (2.0, 7.5)])
 
 
+OF_X = MinMaxStatistics(("x",))
+
+
+def statistics_of(rows, feature_range=(0.0, 1.0)):
+    numbers = tuple(name for name, column in rows.columns.items() if as_matrix(column) is not None)
+    return MinMaxStatistics(numbers, feature_range)
+
+
 def fitted(rows, feature_range=(0.0, 1.0)):
-    return minmax.finish(minmax.partial(rows), feature_range)
+    statistics = statistics_of(rows, feature_range)
+    return statistics.finish(statistics.partial(rows))
 
 
 def columns_of(matrix):
@@ -56,19 +66,17 @@ def test_columns_are_scaled_as_a_matrix_is(matrix):
 @settings(max_examples=40)
 @given(matrices, st.lists(st.integers(0, 12), max_size=4), st.randoms())
 def test_statistics_do_not_depend_on_how_rows_are_cut_nor_on_their_order(matrix, cuts, random):
-    pieces = [
-        minmax.partial(block(x=part)) for part in np.split(matrix, sorted(min(c, len(matrix)) for c in cuts))
-    ]
+    parts = np.split(matrix, sorted(min(c, len(matrix)) for c in cuts))
+    pieces = [OF_X.partial(block(x=part)) for part in parts]
     random.shuffle(pieces)
-    whole = minmax.finish(minmax.partial(block(x=matrix)), (0.0, 1.0))
-    assert minmax.finish(reduce(minmax.merge, pieces), (0.0, 1.0)) == whole
+    assert OF_X.finish(reduce(OF_X.merge, pieces)) == fitted(block(x=matrix))
 
 
 @settings(max_examples=40)
 @given(*[hnp.arrays(np.float64, (3, 2), elements=numbers)] * 3)
 def test_merge_is_associative_and_commutative(a, b, c):
-    a, b, c = (minmax.partial(block(x=m)) for m in (a, b, c))
-    merge = minmax.merge
+    a, b, c = (OF_X.partial(block(x=m)) for m in (a, b, c))
+    merge = OF_X.merge
     for left, right in [(merge(a, b), merge(b, a)), (merge(merge(a, b), c), merge(a, merge(b, c)))]:
         np.testing.assert_array_equal(left.low["x"], right.low["x"])
         np.testing.assert_array_equal(left.high["x"], right.high["x"])
@@ -76,8 +84,8 @@ def test_merge_is_associative_and_commutative(a, b, c):
 
 def test_a_block_without_rows_changes_nothing():
     some, none = block(x=np.array([[1.0], [3.0]])), block(x=np.empty((0, 1)))
-    merged = minmax.merge(minmax.partial(some), minmax.partial(none))
-    assert minmax.finish(merged, (0.0, 1.0)) == fitted(some)
+    merged = OF_X.merge(OF_X.partial(some), OF_X.partial(none))
+    assert OF_X.finish(merged) == fitted(some)
 
 
 @pytest.mark.parametrize("value", [0.0, -3.5, 1e9, 5e-324])
@@ -140,7 +148,7 @@ def test_an_infinite_value_is_refused_by_name(bad, shape):
     values = np.zeros(shape)
     values[1] = bad
     with pytest.raises(DataError, match=r"column 'height': .*infinite(?s:.)*fix: replace infinities"):
-        minmax.partial(block(age=np.zeros(3), height=values))
+        fitted(block(age=np.zeros(3), height=values))
 
 
 @pytest.mark.parametrize("other", [["u", "v"], np.zeros((2, 3)), sparse(np.eye(2))])

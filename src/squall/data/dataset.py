@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from squall.data import export
+from squall.config import Problems
+from squall.data import export, summary
+from squall.data.concat import ConcatSource
 from squall.data.hints import column_hint
 from squall.data.labels import Classes
-from squall.data.rows import count_missing, take_raw
+from squall.data.rows import count_missing, cut_blocks, take_raw
 from squall.data.seeds import seeded_order
 from squall.data.selection import Selection
 from squall.data.sources import Source, digest
-from squall.errors import SettingError
+from squall.data.stored import open_stored, write_dataset
+from squall.errors import DataError, SettingError
 from squall.protocols import BlockTransform
-from squall.records import ColumnSpec, RawBlock
+from squall.records import ColumnSpec, Int64, RawBlock
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
+class Schema(NamedTuple):
+    """What is known of every row of a data set."""
+
+    columns: list[ColumnSpec]
+    label: str | None
+    classes: list[str | int | float | bool] | None
+
+
 class Dataset:
     """Rows of one schema: a source, a choice of its rows, and transforms applied on the way.
 
-    Data sets come from `read_csv` and `from_arrays`; every method gives a new one and
+    Data sets come from the readers, `from_arrays` and `open_dataset`; every method gives a new one and
     changes nothing.  Reading streams: memory holds one partition (about 10 MB) at a time.
     """
 
@@ -60,6 +72,11 @@ class Dataset:
         return list(self._columns)
 
     @property
+    def schema(self) -> Schema:
+        """Columns, label and label map: what a data set has to have in common with another."""
+        return Schema(self.columns, self.label, None if self.classes is None else self.classes.tolist())
+
+    @property
     def label(self) -> str | None:
         """Name of the label; None if the data has none."""
         return self._source.label
@@ -77,7 +94,7 @@ class Dataset:
         """
         if self._missing is None:
             counts: Counter[str] = Counter()
-            for block in self._raw_blocks():
+            for block in map(self._raw_partition, self.partitions()):
                 counts.update({name: count_missing(column) for name, column in block.columns.items()})
             self._missing = {name: n for name, n in counts.items() if n}
         return dict(self._missing)
@@ -111,11 +128,38 @@ class Dataset:
 
         Equal content gives an equal key on every machine, so derived data can be kept by it.
         """
-        splits = [astuple(split) for split in self._selection.splits]
+        chosen = [[astuple(split) for split in self._selection.splits], self._selection.shuffle_seed]
         transforms = [(type(t).__qualname__, t.to_dict()) for t in self._transforms]
-        return digest([self._source.key(), splits, transforms])
+        return digest([self._source.key(), chosen, transforms])
 
     # ---------------------------------------------------------------------------------- rows
+
+    def partition_rows(self) -> list[int]:
+        """Rows that each partition of the source gives."""
+        return self._selection.counts()
+
+    def partitions(self) -> list[int]:
+        """Numbers of the partitions that give rows, in their order."""
+        counts = self._selection.counts()
+        return [number for number in self._selection.order() if counts[number]]
+
+    def partition(self, number: int) -> RawBlock:
+        """The rows of one partition, transformed.
+
+        Raises
+        ------
+        StoreError, CorruptError
+            If it is missing or damaged.
+        """
+        block = self._raw_partition(number)
+        for transform in self._transforms:
+            block = transform.apply(block)
+        return block
+
+    def _raw_partition(self, number: int) -> RawBlock:
+        block = self._source.read(number)
+        rows = self._selection.rows_of(number, block.labels)
+        return block if rows is None else take_raw(block, rows)
 
     def blocks(self, seed: int | None = None) -> Iterator[RawBlock]:
         """The rows, one partition at a time, transformed; blocks without rows are left out.
@@ -130,19 +174,50 @@ class Dataset:
         StoreError, CorruptError
             If a stored partition is missing or damaged.
         """
-        for block in self._raw_blocks(seed):
-            for transform in self._transforms:
-                block = transform.apply(block)
-            yield block
+        numbers = self.partitions()
+        if seed is not None:
+            numbers = [numbers[i] for i in seeded_order(len(numbers), seed).tolist()]
+        for number in numbers:
+            yield self.partition(number)
 
-    def _raw_blocks(self, seed: int | None = None) -> Iterator[RawBlock]:
-        counts = self._selection.counts()
-        order = range(len(counts)) if seed is None else seeded_order(len(counts), seed).tolist()
-        for partition in order:
-            if counts[partition]:
-                block = self._source.read(partition)
-                rows = self._selection.rows_of(partition)
-                yield block if rows is None else take_raw(block, rows)
+    def iter_batches(self, batch_size: int = 1024) -> Iterator[tuple[Any, np.ndarray[Any, Any] | None]]:
+        """The rows, in order, as ``(X, y)`` of ``batch_size`` rows each; the last has what is left.
+
+        Memory holds about one partition.  `to_arrays` says what ``X`` and ``y`` are.
+
+        Raises
+        ------
+        SettingError
+            If ``batch_size`` is no integer above 0.
+        DataError
+            As `to_arrays`.
+        """
+        problems = Problems("iter_batches")
+        problems.integer("batch_size", batch_size, 1)
+        problems.raise_if_any()
+        return (export.block_arrays(self, block) for block in cut_blocks(self.blocks(), batch_size))
+
+    def head(self, n: int = 5) -> list[dict[str, Any]]:
+        """The first rows, each as a dictionary by column; the label is its last entry.
+
+        A missing value is None, a dense matrix's row a list, a sparse one's ``{feature: value}``.
+        """
+        problems = Problems("head")
+        problems.integer("n", n, 0)
+        problems.raise_if_any()
+        return summary.first_rows(self, n)
+
+    def describe(self) -> summary.Description:
+        """What is in each column, by one pass over the rows; shows itself as a table.
+
+        Kind, missing values, smallest, mean, largest, deviation, quartiles, number of different
+        values, the most frequent ones, a histogram; and how often each label turns up.
+        """
+        return summary.describe(self)
+
+    def info(self) -> summary.Info:
+        """Rows, columns, labels, and where the data set is; reads no rows."""
+        return summary.info(self, self._source)
 
     def to_arrays(self) -> tuple[Any, np.ndarray[Any, Any] | None]:
         """All rows in memory, as ``(X, y)``.
@@ -184,6 +259,50 @@ class Dataset:
         """These rows with one more (fitted) transform, applied after those before it."""
         return Dataset(self._source, self._selection, (*self._transforms, transform))
 
+    def shuffle(self, random_state: Any = None) -> Dataset:
+        """The same rows in a random order that belongs to a seed (None draws one).
+
+        Partitions come in random order and the rows of each are shuffled; rows do not leave their
+        partition of about 10 MB.  (`fit` shuffles for itself.)
+        """
+        shuffled = self._selection.shuffled(_seed(random_state))
+        return Dataset(self._source, shuffled, self._transforms)
+
+    def concat(self, *others: Dataset) -> Dataset:
+        """These rows, and then those of the others, which have the same columns by name.
+
+        int64 beside float64 becomes float64, a sparse column is as wide as the widest, and label
+        maps are united.
+
+        Raises
+        ------
+        DataError
+            If columns, kinds or labels do not go together.
+        """
+        return Dataset(ConcatSource([self, *others])) if others else self
+
+    def write(self, url: str | os.PathLike[str]) -> Dataset:
+        """Store the rows, with all transforms applied, as a data set of its own.
+
+        Parameters
+        ----------
+        url : str or path
+            The data set's own folder: a path, ``file:///folder`` or ``s3://bucket/prefix``.
+            `squall.open_dataset` opens it.
+
+        Returns
+        -------
+        Dataset
+            The one that was stored.
+
+        Raises
+        ------
+        StoreError
+            If a data set is there already (they never change), or the store refuses.  What was not
+            written to its end does not open.
+        """
+        return Dataset(write_dataset(self, url))
+
     def select(self, names: Sequence[str]) -> Dataset:
         """These rows with the named columns only, in the order given.
 
@@ -201,7 +320,9 @@ class Dataset:
             raise SettingError("select: a column is named twice", fix="name each column once")
         return self.with_transform(_Select(tuple(chosen)))
 
-    def split(self, test: float = 0.2, random_state: Any = None) -> tuple[Dataset, Dataset]:
+    def split(
+        self, test: float = 0.2, random_state: Any = None, *, stratify: bool = False
+    ) -> tuple[Dataset, Dataset]:
         """Split the rows at random into ``(train, test)``; each row is on exactly one side.
 
         Parameters
@@ -211,16 +332,33 @@ class Dataset:
             or their number.
         random_state : int, NumPy random generator, or None
             Seed; the same seed gives the same split.  None draws one.
+        stratify : bool, default False
+            Whether each class gives the same share of its rows (to within one); it takes one pass
+            over the labels.
 
         Raises
         ------
         SettingError
             If ``test`` is neither, or leaves one side without rows.
+        DataError
+            If ``stratify``, and there are no labels.
         """
         seed = _seed(random_state)
-        sides = self._selection.split(self._n_test(test), seed)
+        classes = self._class_counts() if stratify else None
+        sides = self._selection.split(self._n_test(test), seed, classes)
         train, held_out = (Dataset(self._source, side, self._transforms) for side in sides)
         return train, held_out
+
+    def _class_counts(self) -> Int64:
+        """Rows of each class in each partition: (n_partitions, n_classes)."""
+        if self.classes is None:
+            raise DataError("there are no labels to stratify by", where="split")
+        counts = np.zeros((len(self.partition_rows()), len(self.classes)), dtype=np.int64)
+        for number in self.partitions():
+            labels = self._raw_partition(number).labels
+            assert labels is not None
+            counts[number] = np.bincount(labels, minlength=len(self.classes))
+        return counts
 
     def _n_test(self, test: Any) -> int:
         fix = "give a share above 0 and below 1, such as 0.2, or a number of rows"
@@ -284,3 +422,23 @@ def _seed(random_state: Any) -> int:
         f"random_state={random_state!r} is not a seed",
         fix="give an integer >= 0 and < 2**64, a NumPy generator or None",
     )
+
+
+def open_dataset(url: str | os.PathLike[str]) -> Dataset:
+    """The data set that `Dataset.write` or ``squall ingest`` stored there.
+
+    Its rows are read when they are needed, and each partition's checksum is verified then.
+
+    Parameters
+    ----------
+    url : str or path
+        The data set's folder: a path, ``file:///folder`` or ``s3://bucket/prefix``.
+
+    Raises
+    ------
+    StoreError
+        If there is no data set, or it cannot be reached.
+    CorruptError
+        If its manifest is damaged, or of another format version.
+    """
+    return Dataset(open_stored(url))

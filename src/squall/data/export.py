@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from squall.data.rows import merge_text_columns
 from squall.errors import DataError, MissingExtraError
 from squall.records import CategoricalColumn, Column, ColumnSpec, DenseColumn, RawBlock, SparseColumn
 
@@ -20,13 +22,7 @@ Array = npt.NDArray[Any]
 
 def to_arrays(data: Dataset) -> tuple[Any, Array | None]:
     """``(X, y)``; see `Dataset.to_arrays`."""
-    kinds = {spec.kind for spec in data.columns}
-    if {"sparse", "categorical"} <= kinds:
-        raise DataError(
-            "columns of text beside sparse columns have no common array",
-            fix="hash or one-hot encode the text columns, or select() one sort of columns",
-        )
-    build = _sparse if "sparse" in kinds else _objects if "categorical" in kinds else _dense
+    build = _builder(data)
     parts: list[Any] = []
     codes: list[Array] = []
     for block in data.blocks():
@@ -34,7 +30,22 @@ def to_arrays(data: Dataset) -> tuple[Any, Array | None]:
         if block.labels is not None:
             codes.append(block.labels)
     width = sum(spec.width for spec in data.columns)
-    return _stack(parts, width, "sparse" in kinds), _labels(data, codes)
+    return _stack(parts, width, build is _sparse), _labels(data, codes)
+
+
+def block_arrays(data: Dataset, block: RawBlock) -> tuple[Any, Array | None]:
+    """``(X, y)`` of one block of a data set; see `Dataset.to_arrays`."""
+    return _builder(data)(block), _labels(data, [] if block.labels is None else [block.labels])
+
+
+def _builder(data: Dataset) -> Callable[[RawBlock], Any]:
+    kinds = {spec.kind for spec in data.columns}
+    if {"sparse", "categorical"} <= kinds:
+        raise DataError(
+            "columns of text beside sparse columns have no common array",
+            fix="hash or one-hot encode the text columns, or select() one sort of columns",
+        )
+    return _sparse if "sparse" in kinds else _objects if "categorical" in kinds else _dense
 
 
 def _labels(data: Dataset, codes: list[Array]) -> Array | None:
@@ -122,7 +133,8 @@ def to_pandas(data: Dataset) -> pd.DataFrame:
     for spec in data.columns:
         columns = [block.columns[spec.name] for block in blocks]
         if spec.kind == "categorical":
-            codes, categories = _merged([c for c in columns if isinstance(c, CategoricalColumn)])
+            codes, strings = merge_text_columns([c for c in columns if isinstance(c, CategoricalColumn)])
+            categories = np.array(strings, dtype=object)
             series[spec.name] = pd.Categorical.from_codes(codes, categories=categories)
             continue
         values = _joined([c for c in columns if not isinstance(c, CategoricalColumn)], spec)
@@ -141,15 +153,3 @@ def _joined(columns: list[Any], spec: ColumnSpec) -> Array:
         shape = (0, spec.width) if spec.kind == "dense" else (0,)
         return np.zeros(shape, dtype=np.int64 if spec.kind == "int64" else np.float64)
     return np.concatenate([column.values for column in columns])
-
-
-def _merged(columns: list[CategoricalColumn]) -> tuple[npt.NDArray[np.int32], Any]:
-    """One dictionary for blocks that have their own: (codes of all rows, sorted strings)."""
-    strings = [column.strings() for column in columns]
-    merged = sorted(set().union(*strings)) if strings else []
-    place = {text: i for i, text in enumerate(merged)}
-    codes = [np.zeros(0, dtype=np.int32)]
-    for column, own in zip(columns, strings, strict=True):
-        translated = np.array([*(place[text] for text in own), -1], dtype=np.int32)
-        codes.append(translated[column.codes])
-    return np.concatenate(codes), np.array(merged, dtype=object)

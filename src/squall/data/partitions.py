@@ -48,6 +48,32 @@ Arrays = dict[str, Array]
 Shapes = dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
 
 
+class _Version(msgspec.Struct):
+    format_version: int
+
+
+def check_format(manifest: memoryview | bytes, where: str) -> None:
+    """Refuse a manifest of another format version, before anything else is made of it.
+
+    Raises
+    ------
+    CorruptError
+        If its version is another, or it is no manifest at all.
+    """
+    try:
+        version = msgspec.json.decode(manifest, type=_Version).format_version
+    except msgspec.MsgspecError as error:
+        raise CorruptError(f"the object is not a manifest: {error}", where=where, fix=_FIX) from error
+    if version != FORMAT_VERSION:
+        newer = version > FORMAT_VERSION
+        raise CorruptError(
+            f"unknown format version {version}: {'a newer' if newer else 'an older'} Squall wrote it, "
+            f"and this one reads {FORMAT_VERSION}",
+            where=where,
+            fix="upgrade Squall" if newer else _FIX,
+        )
+
+
 class Layout(msgspec.Struct, frozen=True):
     """What the arrays of one partition mean; stored as JSON in its metadata."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from squall.records import (
     DenseBlock,
     DenseColumn,
     Float32,
+    Int32,
     Int64,
     NumericColumn,
     RawBlock,
@@ -147,3 +149,72 @@ def _gather(indptr: Int64, rows: Rows) -> tuple[Int64, Int64]:
     cells = np.repeat(starts - chosen[:-1], lengths)
     cells += np.arange(chosen[-1], dtype=np.int64)
     return chosen, cells
+
+
+# ------------------------------------------------------------------------ joining raw blocks
+
+
+def raw_bytes(block: RawBlock) -> int:
+    """About how many bytes the rows take as stored; dictionaries of text included."""
+    fields = ("values", "codes", "offsets", "data", "indptr", "indices")
+    arrays = [getattr(column, field, None) for column in block.columns.values() for field in fields]
+    return sum(array.nbytes for array in (*arrays, block.labels, block.weights) if array is not None)
+
+
+def join_raw(blocks: list[RawBlock]) -> RawBlock:
+    """The rows of blocks of one schema, one after the other; dictionaries of text are merged."""
+    if len(blocks) == 1:
+        return blocks[0]
+    columns = {name: _join_columns([b.columns[name] for b in blocks]) for name in blocks[0].columns}
+    labels = [b.labels for b in blocks if b.labels is not None]
+    weights = None
+    if any(b.weights is not None for b in blocks):
+        weights = np.concatenate([np.ones(b.n_rows) if b.weights is None else b.weights for b in blocks])
+    n_rows = sum(b.n_rows for b in blocks)
+    return RawBlock(n_rows, columns, np.concatenate(labels) if labels else None, weights)
+
+
+def _join_columns(columns: list[Column]) -> Column:
+    texts = [c for c in columns if isinstance(c, CategoricalColumn)]
+    if texts:
+        codes, strings = merge_text_columns(texts)
+        return CategoricalColumn.from_strings(codes, strings)
+    sparse = [c for c in columns if isinstance(c, SparseColumn)]
+    if not sparse:
+        joined: Any = np.concatenate([c.values for c in columns if not isinstance(c, CategoricalColumn)])
+        return NumericColumn(joined) if isinstance(columns[0], NumericColumn) else DenseColumn(joined)
+    indptr = _indptr(np.concatenate([np.diff(c.indptr) for c in sparse]))
+    values: Any = None
+    if any(c.values is not None for c in sparse):
+        values = np.concatenate([np.ones(len(c.indices)) if c.values is None else c.values for c in sparse])
+    indices = np.concatenate([c.indices for c in sparse])
+    return SparseColumn(indptr, indices, values, max(c.width for c in sparse))
+
+
+def merge_text_columns(columns: list[CategoricalColumn]) -> tuple[Int32, list[str]]:
+    """One dictionary for columns that have their own: (codes of all rows, sorted strings)."""
+    strings = [column.strings() for column in columns]
+    merged = sorted(set().union(*strings)) if strings else []
+    place = {text: i for i, text in enumerate(merged)}
+    codes = [np.zeros(0, dtype=np.int32)]
+    for column, own in zip(columns, strings, strict=True):
+        translated = np.array([*(place[text] for text in own), -1], dtype=np.int32)
+        codes.append(translated[column.codes])
+    return np.concatenate(codes), merged
+
+
+def cut_blocks(blocks: Iterator[RawBlock], n_rows: int) -> Iterator[RawBlock]:
+    """The same rows in blocks of ``n_rows`` rows; the last has what is left."""
+    waiting: list[RawBlock] = []
+    have = 0
+    for block in blocks:
+        start = 0
+        while have + block.n_rows - start >= n_rows:
+            stop = start + n_rows - have
+            yield join_raw([*waiting, slice_raw(block, start, stop)])
+            waiting, have, start = [], 0, stop
+        if start < block.n_rows:
+            waiting.append(slice_raw(block, start, block.n_rows))
+            have += block.n_rows - start
+    if waiting:
+        yield join_raw(waiting)

@@ -24,6 +24,7 @@ from squall.data.partitions import (
     Scratch,
     Shapes,
     allocate,
+    check_format,
     put_partition,
 )
 from squall.data.rows import join_weights, training_row_bytes
@@ -103,13 +104,12 @@ def load_training(store: ObjectStore, key: str) -> TrainingManifest:
     """
     where = f"{store.url}/{key}"
     fix = "remove the job's folder and start it again"
+    data = store.get(key)
+    check_format(data, where)
     try:
-        manifest = msgspec.json.decode(store.get(key), type=TrainingManifest)
+        return msgspec.json.decode(data, type=TrainingManifest)
     except msgspec.MsgspecError as error:
         raise CorruptError(f"the object is not a training manifest: {error}", where=where, fix=fix) from error
-    if manifest.format_version != FORMAT_VERSION:
-        raise CorruptError(f"unknown format version {manifest.format_version}", where=where, fix=fix)
-    return manifest
 
 
 class _Form(NamedTuple):

@@ -22,10 +22,17 @@ from safetensors.numpy import save as to_bytes
 from squall._kernels import checksum
 from squall.errors import CorruptError, SettingError, SquallError
 from squall.estimators.base import BaseModel
+from squall.estimators.encoders import FeatureHasher, OneHotEncoder, QuantileBinner
 from squall.estimators.history import History
+<<<<<<< HEAD
+=======
+from squall.estimators.imputer import Imputer
+from squall.estimators.logistic import LogisticRegression
+>>>>>>> 639d197fca1b1f86fe9b3254de8f399ee994b30f
 from squall.estimators.pipeline import Pipeline
 from squall.estimators.plain import Step, describe_step, steps_of
-from squall.estimators.transformers import FeatureHasher, MinMaxScaler
+from squall.estimators.scalers import MaxAbsScaler, MinMaxScaler, StandardScaler, TfidfTransformer
+from squall.estimators.transformers import BaseTransformer
 from squall.paths import user_path
 from squall.preprocessing.transforms import transform_from_dict
 from squall.registry import ESTIMATORS
@@ -34,7 +41,19 @@ from squall.worker.strategies import strategy_from_dict
 FORMAT_VERSION = 2
 _SEAL = re.compile(rb'\\"checksum\\":\\"([0-9a-f]{32})\\"')  # in a JSON text that JSON holds as text
 _BLANK = "0" * 32
-_TRANSFORMERS = {cls.__name__: cls for cls in (MinMaxScaler, FeatureHasher)}
+_TRANSFORMERS: dict[str, type[BaseTransformer]] = {
+    cls.__name__: cls
+    for cls in (
+        FeatureHasher,
+        Imputer,
+        MaxAbsScaler,
+        MinMaxScaler,
+        OneHotEncoder,
+        QuantileBinner,
+        StandardScaler,
+        TfidfTransformer,
+    )
+}
 
 
 class _Header(msgspec.Struct):

@@ -6,21 +6,20 @@ transform is noted and applied when the rows are read; on arrays it is applied a
 
 from __future__ import annotations
 
-from functools import reduce
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from squall.config import Problems, is_number, names_its_settings
+from squall.config import Problems, did_you_mean, names_its_settings
 from squall.data.dataset import Dataset
-from squall.errors import DataError
 from squall.estimators.columns import ColumnsMixin, aligned, as_dataset, check_not_empty
-from squall.preprocessing import minmax
-from squall.preprocessing.hashing import HashTransform
+from squall.estimators.statistics import learned
+from squall.preprocessing.columns import Statistics
 from squall.preprocessing.transforms import Transform
+from squall.records import ColumnSpec
 
 
 class _ArrayTransformer(ColumnsMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -39,12 +38,26 @@ class _ArrayTransformer(ColumnsMixin, OneToOneFeatureMixin, TransformerMixin, Ba
 
 
 class BaseTransformer(_ArrayTransformer, auto_wrap_output_keys=None):  # type: ignore[call-arg]
-    """What Squall's transformers have in common; a subclass gives ``_fit``."""
+    """What Squall's transformers have in common.
+
+    A subclass says which kinds of columns it touches, gives ``_statistics``, and has a setting
+    ``columns``: names, or None for all of those kinds.
+    """
+
+    _kinds: ClassVar[tuple[str, ...]] = ()
+    columns: Any
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "__init__" in vars(cls):
             names_its_settings(cls)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        # What a transformer is not for, it lets pass.
+        tags.input_tags.string = tags.input_tags.categorical = tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
+        return tags
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from the columns that this transformer touches; ``y`` is not used.
@@ -65,7 +78,43 @@ class BaseTransformer(_ArrayTransformer, auto_wrap_output_keys=None):  # type: i
         return self
 
     def _fit(self, data: Dataset) -> Transform:
+        self._check_settings()
+        return learned(data, self._statistics(data.columns))
+
+    def _check_settings(self) -> None:
+        """Raise one SettingError that names all wrong settings."""
+        problems = Problems(type(self).__name__)
+        self._find_problems(problems)
+        if self.columns is not None and not _are_names(self.columns):
+            problems.add(f"columns={self.columns!r} must be names of columns, or None for all it is for")
+        problems.raise_if_any()
+
+    def _find_problems(self, problems: Problems) -> None:
+        """Note what is wrong with the settings, but for ``columns``."""
+
+    def _statistics(self, columns: list[ColumnSpec]) -> Statistics[Any, Transform]:
         raise NotImplementedError
+
+    def _touched(self, columns: list[ColumnSpec], kinds: tuple[str, ...] | None = None) -> list[ColumnSpec]:
+        """Those of the columns that this transformer is for, in their order.
+
+        Raises
+        ------
+        SettingError
+            If ``columns`` names one that is not there, or of a kind that it is not for.
+        """
+        kinds = self._kinds if kinds is None else kinds
+        if self.columns is None:
+            return [c for c in columns if c.kind in kinds]
+        problems = Problems(type(self).__name__)
+        have = {c.name: c for c in columns}
+        for name in self.columns:
+            if name not in have:
+                problems.add(f"columns: there is no column {name!r}{did_you_mean(name, list(have))}")
+            elif have[name].kind not in kinds:
+                problems.add(f"columns: {name!r} is {have[name].kind}, and it is for {', '.join(kinds)}")
+        problems.raise_if_any()
+        return [c for c in columns if c.name in self.columns]
 
     def transform(self, X: Any) -> Any:
         """Transformed rows: a Dataset from a Dataset, else arrays (a DataFrame if it can be one)."""
@@ -74,88 +123,29 @@ class BaseTransformer(_ArrayTransformer, auto_wrap_output_keys=None):  # type: i
         return self._noted(X) if isinstance(X, Dataset) else super().transform(X)
 
 
-class MinMaxScaler(BaseTransformer):
-    """Scale every numeric column to a range (0 to 1 unless set), as scikit-learn does.
-
-    Categorical columns pass untouched.  A constant column becomes the range's lower end;
-    missing values stay missing.
-
-    Parameters
-    ----------
-    feature_range : (float, float), default (0.0, 1.0)
-        Where the smallest and the largest value seen in ``fit`` go.
-    """
-
-    def __init__(self, feature_range: tuple[float, float] = (0.0, 1.0)) -> None:
-        self.feature_range = feature_range
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.string = tags.input_tags.categorical = tags.input_tags.allow_nan = True
-        return tags
-
-    def _fit(self, data: Dataset) -> Transform:
-        problems = Problems("MinMaxScaler")
-        pair = self.feature_range
-        numbers = isinstance(pair, (tuple, list)) and len(pair) == 2 and all(map(is_number, pair))
-        if not numbers or pair[0] >= pair[1]:
-            problems.add(f"feature_range={pair!r} must be two numbers, the smaller first")
-        problems.raise_if_any()
-        for column in data.columns:
-            if column.kind == "sparse":
-                raise DataError(
-                    "it is sparse, and min-max scaling would fill its zeros",
-                    where=f"column {column.name!r}",
-                    fix="leave MinMaxScaler out, or put it before FeatureHasher",
-                )
-        states = [minmax.partial(block) for block in data.blocks()]
-        return minmax.finish(reduce(minmax.merge, states), (float(pair[0]), float(pair[1])))
-
-
-class FeatureHasher(BaseTransformer):
-    """Hash every categorical column into one sparse column of fixed width.
-
-    Columns of numbers pass untouched, and so does data that has no others.
-    A value's slot is the MurmurHash3 of ``column=value``, the same on every machine, so
-    nothing is learned and values never seen in ``fit`` have their slot too.
-
-    Parameters
-    ----------
-    n_features : int, default 2**18
-        Number of slots.
-    """
-
-    transform_: HashTransform
-
-    def __init__(self, n_features: int = 2**18) -> None:
-        self.n_features = n_features
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.string = tags.input_tags.categorical = tags.input_tags.allow_nan = True
-        tags.input_tags.sparse = True
-        return tags
+class SlotTransformer(BaseTransformer):
+    """A transformer that makes one sparse column out of those it touches."""
 
     def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[np.object_]:
         """Names of the columns after ``transform``: those that pass, then one for each slot."""
+        check_is_fitted(self, "transform_")
         names = iter(super().get_feature_names_out(input_features))
-        out = []
+        transform: Any = self.transform_
+        out: list[str] = []
         for column in self.columns_in_:
             own = [next(names) for _ in range(column.width)]
-            out += [] if column.name in self.transform_.columns else own
-        if self.transform_.columns:
-            out += [f"{self.transform_.output}_{slot}" for slot in range(self.transform_.n_features)]
-        return np.array(out, dtype=object)
+            out += [] if column.name in transform.columns else own
+        return np.array(out + (transform.slot_names() if transform.columns else []), dtype=object)
 
-    def _check_settings(self) -> None:
-        problems = Problems("FeatureHasher")
-        problems.integer("n_features", self.n_features, 1, high=2**31 - 1)
-        problems.raise_if_any()
 
-    def _fit(self, data: Dataset) -> Transform:
-        self._check_settings()
-        names = [c.name for c in data.columns if c.kind == "categorical"]
-        taken, output = {c.name for c in data.columns}, "hashed"
-        while output in taken:
-            output += "_"
-        return HashTransform(names, int(self.n_features), output)
+def free_name(wanted: str, columns: list[ColumnSpec]) -> str:
+    """``wanted``, with underscores behind it until no column is named so."""
+    taken = {c.name for c in columns}
+    while wanted in taken:
+        wanted += "_"
+    return wanted
+
+
+def _are_names(columns: Any) -> bool:
+    listed = isinstance(columns, (list, tuple)) and all(isinstance(name, str) for name in columns)
+    return listed and len(set(columns)) == len(columns)

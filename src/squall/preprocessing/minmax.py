@@ -14,7 +14,8 @@ import msgspec
 import numpy as np
 
 from squall.errors import DataError
-from squall.records import Column, ColumnSpec, DenseColumn, Float64, NumericColumn, RawBlock
+from squall.preprocessing.columns import SAME_COLUMNS, as_matrix, learnable, like
+from squall.records import Column, ColumnSpec, Float64, RawBlock
 
 _CONSTANT = 10 * np.finfo(np.float64).eps
 """Below this, max − min is rounding (and its reciprocal may be infinite): scikit-learn's bound."""
@@ -28,59 +29,49 @@ class MinMaxState:
     high: dict[str, Float64]  # name → (width,); −inf where nothing was seen
 
 
-def _values(column: Column) -> Float64 | None:
-    if isinstance(column, NumericColumn):
-        return column.values[:, None].astype(np.float64)
-    if isinstance(column, DenseColumn):
-        return column.values.astype(np.float64, copy=False)
-    return None
+@dataclass(frozen=True, slots=True)
+class MinMaxStatistics:
+    """Smallest and largest values of these columns, to be scaled to ``feature_range``."""
 
+    columns: tuple[str, ...]
+    feature_range: tuple[float, float] = (0.0, 1.0)
 
-def partial(block: RawBlock) -> MinMaxState:
-    """Statistics of one block.
+    def partial(self, block: RawBlock) -> MinMaxState:
+        """Statistics of one block.
 
-    Raises
-    ------
-    DataError
-        If a value is infinite.
-    """
-    low, high = {}, {}
-    for name, column in block.columns.items():
-        values = _values(column)
-        if values is None:
-            continue
-        low[name] = np.fmin.reduce(values, axis=0, initial=np.inf)
-        high[name] = np.fmax.reduce(values, axis=0, initial=-np.inf)
-        if np.isinf(values).any():
-            raise DataError(
-                "it holds an infinite value, which has no place in a range",
-                where=f"column {name!r}",
-                fix="replace infinities, or mark them as missing, before scaling",
-            )
-    return MinMaxState(low, high)
+        Raises
+        ------
+        DataError
+            If a value is infinite.
+        """
+        low, high = {}, {}
+        for name in self.columns:
+            values = learnable(name, block.columns[name], "a range")
+            assert values is not None
+            low[name] = np.fmin.reduce(values, axis=0, initial=np.inf)
+            high[name] = np.fmax.reduce(values, axis=0, initial=-np.inf)
+        return MinMaxState(low, high)
 
+    def merge(self, a: MinMaxState, b: MinMaxState) -> MinMaxState:
+        """Statistics of the rows of both."""
+        return MinMaxState(
+            {name: np.minimum(a.low[name], b.low[name]) for name in a.low},
+            {name: np.maximum(a.high[name], b.high[name]) for name in a.high},
+        )
 
-def merge(a: MinMaxState, b: MinMaxState) -> MinMaxState:
-    """Statistics of the rows of both."""
-    return MinMaxState(
-        {name: np.minimum(a.low[name], b.low[name]) for name in a.low},
-        {name: np.maximum(a.high[name], b.high[name]) for name in a.high},
-    )
-
-
-def finish(state: MinMaxState, feature_range: tuple[float, float]) -> MinMaxTransform:
-    """The fitted transform."""
-    bottom, top = feature_range
-    scales, offsets = {}, {}
-    for name, low in state.low.items():
-        high = state.high[name]
-        seen = low <= high
-        span = np.where(seen, high, 0.0) - np.where(seen, low, 0.0)
-        span[span < _CONSTANT] = 1.0
-        scale = (top - bottom) / span
-        scales[name] = scale.tolist()
-        offsets[name] = (bottom - np.where(seen, low, 0.0) * scale).tolist()
-    return MinMaxTransform(scales, offsets)
+    def finish(self, state: MinMaxState) -> MinMaxTransform:
+        """The fitted transform."""
+        bottom, top = self.feature_range
+        scales, offsets = {}, {}
+        for name, low in state.low.items():
+            high = state.high[name]
+            seen = low <= high
+            span = np.where(seen, high, 0.0) - np.where(seen, low, 0.0)
+            span[span < _CONSTANT] = 1.0
+            scale = (top - bottom) / span
+            scales[name] = scale.tolist()
+            offsets[name] = (bottom - np.where(seen, low, 0.0) * scale).tolist()
+        return MinMaxTransform(scales, offsets)
 
 
 class MinMaxTransform(msgspec.Struct, frozen=True, tag="minmax"):
@@ -97,15 +88,14 @@ class MinMaxTransform(msgspec.Struct, frozen=True, tag="minmax"):
     def _scaled(self, name: str, column: Column) -> Column:
         if name not in self.scale:
             return column
-        values = _values(column)
+        values = as_matrix(column)
         if values is None or values.shape[1] != len(self.scale[name]):
             raise DataError(
                 f"it is not the column of {len(self.scale[name])} number(s) that the scaler was fitted on",
                 where=f"column {name!r}",
-                fix="give data with the same columns as in fit",
+                fix=SAME_COLUMNS,
             )
-        scaled = values * np.asarray(self.scale[name]) + np.asarray(self.offset[name])
-        return NumericColumn(scaled[:, 0]) if isinstance(column, NumericColumn) else DenseColumn(scaled)
+        return like(column, values * np.asarray(self.scale[name]) + np.asarray(self.offset[name]))
 
     def schema(self, columns: list[ColumnSpec]) -> list[ColumnSpec]:
         """Integer columns become float64."""

@@ -7,10 +7,23 @@ from typing import Any
 import msgspec
 
 from squall.errors import CorruptError
+from squall.preprocessing.binning import BinTransform
 from squall.preprocessing.hashing import HashTransform
+from squall.preprocessing.imputing import ImputeTransform
 from squall.preprocessing.minmax import MinMaxTransform
+from squall.preprocessing.onehot import OneHotTransform
+from squall.preprocessing.scaling import ScaleTransform
+from squall.preprocessing.tfidf import TfidfTransform
 
-Transform = MinMaxTransform | HashTransform
+Transform = (
+    MinMaxTransform
+    | ScaleTransform
+    | ImputeTransform
+    | OneHotTransform
+    | BinTransform
+    | HashTransform
+    | TfidfTransform
+)
 
 
 def transform_from_dict(data: dict[str, Any]) -> Transform:

@@ -1,0 +1,116 @@
+"""Data sets at a place of their own: written once, opened by URL.
+
+A folder holds partitions and one manifest, which is created last and never replaced: a writer
+that dies leaves partitions that nothing opens.  Each writer names its partitions anew, so two at
+once do not mix; the one whose manifest is there has won, and removes what others have left.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from squall.data.objects import ObjectStore
+from squall.data.partitions import FORMAT_VERSION, SUFFIX, check_format, write_partition
+from squall.data.rows import count_missing, join_raw, raw_bytes
+from squall.data.sources import MANIFEST, StoredSource, load_manifest
+from squall.errors import CorruptError, StoreError
+from squall.records import Manifest, PartitionInfo, RawBlock
+
+if TYPE_CHECKING:
+    from squall.data.dataset import Dataset
+
+_PART_BYTES = 10_000_000
+_PART = re.compile(r"part-\d{5,}-[0-9a-f]{16}" + re.escape(SUFFIX))
+
+
+def open_stored(url: str | os.PathLike[str]) -> StoredSource:
+    """The source behind `squall.open_dataset`; errors as there."""
+    store = ObjectStore(url)
+    found = store.find(MANIFEST)
+    if found is None:
+        raise StoreError(
+            "there is no data set",
+            where=store.url,
+            fix="give the folder that Dataset.write or squall ingest wrote to",
+        )
+    where = f"{store.url}/{MANIFEST}"
+    check_format(found, where)
+    manifest = load_manifest(store, MANIFEST)
+    strange = [p.key for p in manifest.partitions if not _PART.fullmatch(p.key)]
+    if strange:  # only what lies beside the manifest is its own
+        raise CorruptError(
+            f"{strange[0][:100]!r} is not the name of a partition",
+            where=where,
+            fix="write the data set again",
+        )
+    if any(p.rows < 0 for p in manifest.partitions) or manifest.rows != sum(
+        p.rows for p in manifest.partitions
+    ):
+        raise CorruptError("its numbers of rows do not add up", where=where, fix="write the data set again")
+    return StoredSource(store, manifest)
+
+
+def write_dataset(data: Dataset, url: str | os.PathLike[str]) -> StoredSource:
+    """The source behind `Dataset.write`; errors as there."""
+    store = ObjectStore(url)
+    if store.exists(MANIFEST):
+        raise _taken(store)
+    token = secrets.token_hex(8)
+    partitions: list[PartitionInfo] = []
+    missing: Counter[str] = Counter()
+    try:
+        for block in _evened(data.blocks()):
+            key = f"part-{len(partitions):05d}-{token}{SUFFIX}"
+            partitions.append(write_partition(store, key, block))
+            missing.update({name: count_missing(column) for name, column in block.columns.items()})
+        manifest = Manifest(
+            rows=data.n_rows,
+            columns=data.columns,
+            partitions=partitions,
+            label=data.label,
+            classes=None if data.classes is None else data.classes.tolist(),
+            missing={name: n for name, n in missing.items() if n},
+            source=data.info().source,
+            format_version=FORMAT_VERSION,
+        )
+        if not store.create(MANIFEST, msgspec.json.encode(manifest)):
+            raise _taken(store)
+    except BaseException:
+        for info in partitions:
+            store.delete(info.key)
+        raise
+    own = {info.key for info in partitions}
+    for key in store.keys(""):
+        if _PART.fullmatch(key) and key not in own:
+            store.delete(key)
+    return StoredSource(store, manifest)
+
+
+def _taken(store: ObjectStore) -> StoreError:
+    return StoreError(
+        "a data set is there already, and data sets never change",
+        where=store.url,
+        fix="write to another folder, or remove that one first",
+    )
+
+
+def _evened(blocks: Iterator[RawBlock]) -> Iterator[RawBlock]:
+    """The same rows, small blocks joined to about one partition's size."""
+    waiting: list[RawBlock] = []
+    size = 0
+    for block in blocks:
+        own = raw_bytes(block)
+        if waiting and size + own > _PART_BYTES * 1.25:
+            yield join_raw(waiting)
+            waiting, size = [], 0
+        waiting.append(block)
+        size += own
+    if waiting:
+        yield join_raw(waiting)

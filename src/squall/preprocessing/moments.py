@@ -1,0 +1,70 @@
+"""Counts, means and squared deviations of columns, one pass, merged without cancellation.
+
+Chan, Golub & LeVeque, "Updating formulae and a pairwise algorithm for computing sample
+variances" (1979): means and sums of squared deviations are merged, never sums of squares.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from squall.preprocessing.columns import learnable, refuse_infinite, stored_values, summed
+from squall.records import Column, Float64, SparseColumn
+
+
+class Moments(NamedTuple):
+    """Of each feature of a column, over the values that are not missing; each (width,)."""
+
+    n: Float64
+    mean: Float64  # 0 where n is 0
+    m2: Float64  # sum of (value − mean)²
+
+    @property
+    def variance(self) -> Float64:
+        """Of the population: m2 / n; 0 without values."""
+        return self.m2 / np.maximum(self.n, 1.0)
+
+
+def moments(name: str, column: Column, use: str) -> Moments:
+    """Moments of one column of numbers; what a sparse one does not store counts as 0.
+
+    Raises
+    ------
+    DataError
+        If a value is infinite.
+    """
+    if isinstance(column, SparseColumn):
+        return _of_sparse(name, summed(column), use)
+    values = learnable(name, column, use)
+    assert values is not None  # text has been left out
+    seen = ~np.isnan(values)
+    n = seen.sum(axis=0).astype(np.float64)
+    mean = np.sum(values, axis=0, where=seen) / np.maximum(n, 1.0)
+    deviations = values - mean
+    # The second term is what rounding left in the mean (the corrected two-pass algorithm).
+    m2 = np.sum(deviations * deviations, axis=0, where=seen)
+    m2 -= np.sum(deviations, axis=0, where=seen) ** 2 / np.maximum(n, 1.0)
+    return Moments(n, mean, np.maximum(m2, 0.0))
+
+
+def _of_sparse(name: str, column: SparseColumn, use: str) -> Moments:
+    values, width, rows = stored_values(column), column.width, len(column.indptr) - 1
+    refuse_infinite(name, values, use)
+    missing = np.isnan(values)
+    indices, values = column.indices[~missing], values[~missing]
+    n = rows - np.bincount(column.indices[missing], minlength=width).astype(np.float64)
+    mean = np.bincount(indices, values, minlength=width) / np.maximum(n, 1.0)
+    deviations = values - mean[indices]
+    zeros = n - np.bincount(indices, minlength=width)
+    m2 = np.bincount(indices, deviations * deviations, minlength=width) + zeros * mean * mean
+    return Moments(n, mean, m2)
+
+
+def merge_moments(a: Moments, b: Moments) -> Moments:
+    """Moments of the values of both."""
+    n = a.n + b.n
+    share = b.n / np.maximum(n, 1.0)
+    delta = b.mean - a.mean
+    return Moments(n, a.mean + delta * share, a.m2 + b.m2 + delta * delta * a.n * share)
