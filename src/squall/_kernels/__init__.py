@@ -166,7 +166,7 @@ Int64: TypeAlias = NDArray[np.int64]
 UInt8: TypeAlias = NDArray[np.uint8]
 Bytes: TypeAlias = bytes | bytearray | memoryview | UInt8
 Rows: TypeAlias = tuple[Int64, Int32, Float32 | None] | tuple[Float32]
-"""Rows of a block: (indptr, indices, values) of sparse ones, or (X,), float32[n, n_features], of dense ones."""
+"""A block: (indptr, indices, values) of sparse rows, or (X,), float32[n, n_features], of dense ones."""
 
 CSV_INTEGER, CSV_FLOAT, CSV_WIDE_INTEGER, CSV_TEXT = 1, 2, 4, 8
 

@@ -24,11 +24,7 @@ from squall.errors import CorruptError, SettingError, SquallError
 from squall.estimators.base import BaseModel
 from squall.estimators.encoders import FeatureHasher, OneHotEncoder, QuantileBinner
 from squall.estimators.history import History
-<<<<<<< HEAD
-=======
 from squall.estimators.imputer import Imputer
-from squall.estimators.logistic import LogisticRegression
->>>>>>> 639d197fca1b1f86fe9b3254de8f399ee994b30f
 from squall.estimators.pipeline import Pipeline
 from squall.estimators.plain import Step, describe_step, steps_of
 from squall.estimators.scalers import MaxAbsScaler, MinMaxScaler, StandardScaler, TfidfTransformer
