@@ -10,7 +10,16 @@ import numpy as np
 from squall.data.labels import Classes, check_class_count
 from squall.data.sources import digest
 from squall.errors import DataError
-from squall.records import Column, ColumnSpec, DenseColumn, Int32, NumericColumn, RawBlock, SparseColumn
+from squall.records import (
+    CategoricalColumn,
+    Column,
+    ColumnSpec,
+    DenseColumn,
+    Int32,
+    NumericColumn,
+    RawBlock,
+    SparseColumn,
+)
 
 if TYPE_CHECKING:
     from squall.data.dataset import Dataset
@@ -51,6 +60,10 @@ class ConcatSource:
         labels = None if block.labels is None or codes is None else codes[block.labels]
         columns = {spec.name: _conformed(block.columns[spec.name], spec) for spec in self.columns}
         return RawBlock(block.n_rows, columns, labels, block.weights)
+
+    def dictionary(self, column: str) -> CategoricalColumn | None:
+        """None: each part's numbers stand for strings of its own."""
+        return None
 
     def key(self) -> str:
         """A name for the content."""
