@@ -291,23 +291,28 @@ class JobMachine:
             return []
         self._notes[f"leg {number}"] = f"after {now:.1f} s: {self._legs.told}"
         self.ledger.resize(leg.plan.memory_mb)
-        self._slots = [self._slot_of_new_leg(number, now) for number in range(leg.plan.workers)]
+        self._slots = self._slots_of_new_leg(leg)
         self._paces = self._paces_of(leg.plan.workers, self._epochs - leg.first_epoch)
         self._unfinished = leg.plan.workers
         self._count_behind()
         self._wanted = dict.fromkeys(range(leg.plan.workers))
         return [Switch(leg)]
 
-    def _slot_of_new_leg(self, number: int, now: float) -> _Slot:
-        before = max((attempt for slot, attempt in self.attempts if slot == number), default=0)
-        still_since = self._slots[number].still_since if number < len(self._slots) else None
-        return _Slot(
-            newest=before,
-            earlier=before,
-            heard=before,
-            epochs_done=self.leg.first_epoch,
-            still_since=still_since,
-        )
+    def _slots_of_new_leg(self, leg: Leg) -> list[_Slot]:
+        newest: dict[int, int] = {}  # attempts are numbered through all legs
+        for number, attempt in self.attempts:
+            newest[number] = max(attempt, newest.get(number, 0))
+        still_since = dict(enumerate(slot.still_since for slot in self._slots))
+        return [
+            _Slot(
+                newest=newest.get(number, 0),
+                earlier=newest.get(number, 0),
+                heard=newest.get(number, 0),
+                epochs_done=leg.first_epoch,
+                still_since=still_since.get(number),
+            )
+            for number in range(leg.plan.workers)
+        ]
 
     def _paces_of(self, n_slots: int, epochs: int) -> Paces | None:
         if not self._limits.replaces_stragglers:
