@@ -28,7 +28,7 @@ from squall.log import get_logger
 FLUSH_S = 1.0
 """Seconds after which what has happened is written down, also if nothing hangs on it."""
 
-LOOK_S = 2.0
+LOOK_S = 2.5
 """Seconds between two looks for a stop flag; logs are written as often, if there is news."""
 
 REACHING_OUT = Launch | RequestStop | Proceed | EndLeg | Switch | Cancel | CancelAll
