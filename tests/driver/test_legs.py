@@ -25,7 +25,8 @@ from squall.driver.events import (
     Switch,
 )
 from squall.driver.ledger import Ledger, load_prices
-from squall.driver.machine import JobMachine, Limits
+from squall.driver.limits import Limits
+from squall.driver.machine import JobMachine
 from squall.records import Outcome, OutcomeKind, Phases, Plan, Report
 
 FINISHED = Outcome(OutcomeKind.RETURNED, {"end": "finished"}, billed_s=1.0)

@@ -29,7 +29,8 @@ from squall.driver.events import (
     Tick,
 )
 from squall.driver.ledger import Ledger, load_prices
-from squall.driver.machine import JobMachine, Limits
+from squall.driver.limits import Limits
+from squall.driver.machine import JobMachine
 from squall.errors import DivergenceError, FunctionError, JobError
 from squall.records import HeldOut, Outcome, OutcomeKind, Phases, Plan, Report
 

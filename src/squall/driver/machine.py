@@ -20,8 +20,6 @@ commands.  Times are seconds since the job began.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import msgspec
 
 from squall.driver import causes
@@ -51,11 +49,14 @@ from squall.driver.events import (
 )
 from squall.driver.ledger import Ledger
 from squall.driver.legs import Legs
+from squall.driver.limits import Limits
 from squall.driver.ramp import Ramp
+from squall.driver.slots import Slot
 from squall.driver.stragglers import Paces
 from squall.errors import SquallError
 from squall.records import (
     AttemptRecord,
+    Expected,
     HeldOut,
     HistoryRecord,
     JobStatus,
@@ -68,68 +69,7 @@ from squall.records import (
 STOP_MARGIN_S = 0.25
 """Time that stopping takes; deadline and budget count it in."""
 
-_SILENCES = 10  # times the longest silence so far
 _LEAD_S = 0.3  # and half as long again as it takes to start, a stand-by is given before its turn comes
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What ends a job early, and what it survives.
-
-    Attributes
-    ----------
-    deadline_s, budget_usd : float, optional
-        Time and money that it may take.
-    target_loss : float, optional
-        Held-out loss at which it is good enough.
-    patience : int, optional
-        Epochs without a better held-out loss after which it stops.
-    max_restarts : int
-        How often in a row a worker may die without progress before the job fails.
-    grace_s : float
-        How long workers may take to stop before they are ended.
-    silence_s : float
-        How long a worker may say nothing, once it has spoken, before it is given up and replaced; and
-        at least ten times as long as it ever did before.
-    throttled_s : float
-        How long the platform may refuse workers while no other gets further.
-    replaces_stragglers : bool
-        Whether a worker that is much slower than the others is relieved by a successor.
-    ramp : int
-        Launches that may be under way at once in the beginning; see :class:`~squall.driver.ramp.Ramp`.
-    """
-
-    deadline_s: float | None = None
-    budget_usd: float | None = None
-    target_loss: float | None = None
-    patience: int | None = None
-    max_restarts: int = 3
-    grace_s: float = 5.0
-    silence_s: float = 30.0
-    throttled_s: float = 300.0
-    replaces_stragglers: bool = False
-    ramp: int = 100
-
-
-@dataclass(slots=True)
-class _Slot:
-    """A worker's place.  Usually one attempt runs; near its end a stand-by waits beside it."""
-
-    newest: int = 0
-    earlier: int = 0  # attempts up to this one belong to legs before
-    running: set[int] = field(default_factory=set)
-    done: bool = False
-    failures: int = 0  # in a row, without progress in between
-    minibatches: int = 0
-    epochs_done: int = 0
-    still_since: float | None = None  # when its last minibatch is known to have ended
-    heard: int = 0  # newest attempt that has reported
-    heard_at: float = 0.0  # when it last did
-    longest_silence: float = 0.0  # between two reports of one attempt
-    n_reports: dict[int, int] = field(default_factory=dict)  # heard of, by attempt
-    slow: int = 0  # attempt that a stand-by is to relieve, or does
-    relieve_at: float | None = None  # when the stand-by is ready
-    relieved_at: float | None = None  # when the slow one was told to end
 
 
 class JobMachine:
@@ -166,13 +106,14 @@ class JobMachine:
         self.error: SquallError | None = None
         self.attempts: dict[tuple[int, int], AttemptRecord] = {}
         self.ledger = ledger
+        self._expected: Expected | None = None
         self.held_out: HeldOut | None = None  # the newest measurement
         self.best: tuple[float, int] | None = None  # lowest held-out loss, and its epoch
         self._book = EpochBook()
         self._epochs, self._evaluates = epochs, evaluates
         self._limits = Limits() if limits is None else limits
         self._legs = Legs(plan, epochs, planned=planned)
-        self._slots = [_Slot() for _ in range(plan.workers)]
+        self._slots = [Slot() for _ in range(plan.workers)]
         self.ramp = Ramp(self._limits.ramp)
         self._paces = self._paces_of(plan.workers, epochs)
         self._wanted: dict[int, None] = {}  # slots that wait for a launch, the first first
@@ -298,13 +239,13 @@ class JobMachine:
         self._wanted = dict.fromkeys(range(leg.plan.workers))
         return [Switch(leg)]
 
-    def _slots_of_new_leg(self, leg: Leg) -> list[_Slot]:
+    def _slots_of_new_leg(self, leg: Leg) -> list[Slot]:
         newest: dict[int, int] = {}  # attempts are numbered through all legs
         for number, attempt in self.attempts:
             newest[number] = max(attempt, newest.get(number, 0))
         still_since = dict(enumerate(slot.still_since for slot in self._slots))
         return [
-            _Slot(
+            Slot(
                 newest=newest.get(number, 0),
                 earlier=newest.get(number, 0),
                 heard=newest.get(number, 0),
@@ -329,13 +270,16 @@ class JobMachine:
         if 0 < report.number <= slot.n_reports.get(report.attempt, 0):
             return []  # the driver before this one had heard of it
         slot.n_reports[report.attempt] = report.number
-        self.ramp.started((report.slot, report.attempt))
+        key = (report.slot, report.attempt)
+        self.ramp.started(key)
         if report.rows:  # a worker that waits only says that it is alive
             self._moved_at = now
         self._book.add(report)
-        self.ledger.heard((report.slot, report.attempt), report.billed_s, now)
+        self.ledger.heard(key, report.billed_s, now)
         self.ledger.objects(report.phases.gets, report.phases.puts)
-        self._note_standstill(slot, report, now)
+        lost = slot.hear(report, now)
+        if lost is not None and key in self.attempts:
+            self.attempts[key] = msgspec.structs.replace(self.attempts[key], lost_s=lost)
         # A successor that works on epoch e proves that its slot has done all before e, even
         # if the predecessor died before it could say so.
         self._has_done(slot, report.epoch + report.epoch_done)
@@ -349,19 +293,9 @@ class JobMachine:
             self._want(report.slot)
         return commands
 
-    def _has_done(self, slot: _Slot, epochs: int) -> None:
+    def _has_done(self, slot: Slot, epochs: int) -> None:
         self._behind -= slot.epochs_done <= len(self.history) < epochs
         slot.epochs_done = max(slot.epochs_done, epochs)
-
-    def _note_standstill(self, slot: _Slot, report: Report, now: float) -> None:
-        key = (report.slot, report.attempt)
-        if report.attempt > slot.heard and slot.still_since is not None and key in self.attempts:
-            lost = max(0.0, now - report.working_s - slot.still_since)
-            self.attempts[key] = msgspec.structs.replace(self.attempts[key], lost_s=lost)
-        if report.attempt == slot.heard:
-            slot.longest_silence = max(slot.longest_silence, now - slot.heard_at)
-        slot.heard = max(slot.heard, report.attempt)
-        slot.still_since = slot.heard_at = now
 
     def _close_epochs(self, now: float) -> list[Command]:
         if self._behind:  # with thousands of workers nobody asks all of them at each report
@@ -389,21 +323,13 @@ class JobMachine:
         self._book.measured(epoch, held_out)
         if self.best is None or held_out.loss < self.best[0]:
             self.best = (held_out.loss, epoch)
-        reason = self._good_enough(epoch)
+        reason = self._limits.good_enough(self.best, epoch)
         if reason and self.state == "running":
             return [*self._evaluate_newest(), *self._stop(reason, now)]
         commands = self._evaluate_newest()
         if self.state == "finishing" and not commands:
             self.state = "finished"
         return commands
-
-    def _good_enough(self, epoch: int) -> str:
-        assert self.best is not None
-        if self._limits.target_loss is not None and self.best[0] <= self._limits.target_loss:
-            return "target loss"
-        if self._limits.patience is not None and epoch - self.best[1] >= self._limits.patience:
-            return "early stopping"
-        return ""
 
     # ------------------------------------------------------------------------- ends of workers
 
@@ -433,7 +359,7 @@ class JobMachine:
             return self._finish_if_all_done(now)
         return self._go_on_after(event, slot, advanced=slot.minibatches > done_before, now=now)
 
-    def _go_on_after(self, event: Ended, slot: _Slot, *, advanced: bool, now: float) -> list[Command]:
+    def _go_on_after(self, event: Ended, slot: Slot, *, advanced: bool, now: float) -> list[Command]:
         outcome = event.outcome
         if outcome.kind is OutcomeKind.RAISED:
             return self._fail(causes.raised(event))
@@ -455,14 +381,14 @@ class JobMachine:
             return self._fail(causes.died(event, slot.failures))
         return self._successor(event, slot)
 
-    def _successor(self, event: Ended, slot: _Slot) -> list[Command]:
+    def _successor(self, event: Ended, slot: Slot) -> list[Command]:
         if not slot.running:
             self._want(event.slot)
             return []
         waiting = max(slot.running)
         return [Release(event.slot, waiting)] if waiting > event.attempt else []
 
-    def _finished(self, event: Ended, slot: _Slot, now: float) -> list[Command]:
+    def _finished(self, event: Ended, slot: Slot, now: float) -> list[Command]:
         if slot.running:  # a stand-by is not needed any more; it will find nothing left to do
             return self._successor(event, slot)
         self._set_done(slot)
@@ -470,7 +396,7 @@ class JobMachine:
         self._has_done(slot, self._legs.end)
         return [*self._close_epochs(now), *self._finish_if_all_done(now)]
 
-    def _set_done(self, slot: _Slot, *, done: bool = True) -> None:
+    def _set_done(self, slot: Slot, *, done: bool = True) -> None:
         self._unfinished += slot.done - done
         slot.done = done
 
@@ -572,7 +498,7 @@ class JobMachine:
                 return []
             self._stop_at = None
             return [CancelAll()]
-        limit = self._limit_reached(now if self.state == "finishing" else now + STOP_MARGIN_S)
+        limit = self._limits.reached(self.ledger, now if self.state == "finishing" else now + STOP_MARGIN_S)
         if limit:
             return self._stop(limit, now)
         if self.state != "running":
@@ -583,8 +509,7 @@ class JobMachine:
         """Give up workers that hang, or whose host has gone without a word; successors fence them."""
         commands: list[Command] = []
         for number, slot in enumerate(self._slots):
-            patience = max(self._limits.silence_s, _SILENCES * slot.longest_silence)
-            if slot.running == {slot.heard} and now - slot.heard_at > patience:
+            if slot.is_silent(self._limits.silence_s, now):
                 self._lose((number, slot.heard), now)
                 slot.running.clear()
                 self._want(number)
@@ -609,17 +534,15 @@ class JobMachine:
                 commands.append(Release(number, max(slot.running)))
         return commands
 
-    def _limit_reached(self, at: float) -> str:
-        deadline_s, budget_usd = self._limits.deadline_s, self._limits.budget_usd
-        if deadline_s is not None and at > deadline_s:
-            return "deadline"
-        if budget_usd is not None and self.ledger.bill(at).total_usd > budget_usd:
-            return "budget"
-        return ""
-
     def _fail(self, error: SquallError) -> list[Command]:
         self.state, self.error, self.reason = "failed", error, error.what
         return [RequestStop(), CancelAll()]
+
+    def expect(self, expected: Expected, told: str) -> None:
+        """What the whole job will take by a projection, and what there is to say about that, if anything."""
+        self._expected = expected
+        if told:
+            self._notes["projection"] = told
 
     def abandon(self, error: BaseException) -> None:
         """The shell could not go on; for the record."""
@@ -648,4 +571,6 @@ class JobMachine:
             attempts=attempts,
             reason=self.reason,
             notes=list(self._notes.values()),
+            expected_s=None if self._expected is None else self._expected.time_s,
+            expected_usd=None if self._expected is None else self._expected.cost_usd,
         )

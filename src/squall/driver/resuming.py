@@ -11,7 +11,8 @@ from squall.driver.claims import owner_is_dead
 from squall.driver.description import DESCRIPTION, JobDescription, read_description
 from squall.driver.joblog import Entry, JobLog, read_log
 from squall.driver.ledger import Ledger, load_prices
-from squall.driver.machine import JobMachine, Limits
+from squall.driver.limits import Limits
+from squall.driver.machine import JobMachine
 from squall.driver.record import read_record, record_key
 from squall.driver.spec import JobSpec
 from squall.errors import JobError, SquallError

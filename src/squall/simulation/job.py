@@ -15,7 +15,8 @@ from squall.driver.invocations import Invocations
 from squall.driver.joblog import Entry, LogRecord
 from squall.driver.keeping import FLUSH_S, belongs_in_log, reaches_out
 from squall.driver.ledger import Ledger, PriceList, load_prices
-from squall.driver.machine import JobMachine, Limits
+from squall.driver.limits import Limits
+from squall.driver.machine import JobMachine
 from squall.driver.record import INTERVAL_S as RECORD_S
 from squall.protocols import Endpoint
 from squall.records import GO_ON, LEAVE, HeldOut, Plan, Shape, WorkerTask, epoch_key, turn_key
