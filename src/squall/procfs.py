@@ -45,6 +45,14 @@ def stat_fields(pid: int) -> list[str] | None:
     return text[text.rindex(")") + 2 :].split()  # the name before it may hold anything
 
 
+def n_runnable() -> int:
+    """Threads of this machine that run or wait for a core, the caller's among them; 0 if unknown."""
+    try:
+        return int(Path("/proc/loadavg").read_text(encoding="ascii").split()[3].partition("/")[0])
+    except FileNotFoundError:
+        return 0
+
+
 def is_running(pid: int) -> bool:
     """Whether a process exists and is not a zombie."""
     if not PRESENT:

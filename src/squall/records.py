@@ -685,6 +685,13 @@ class Bill(msgspec.Struct, frozen=True):
         return "\n".join([*lines, f"at {self.price_list}"])
 
 
+class Expected(NamedTuple):
+    """Seconds and dollars that a job takes in all, by a projection; or has taken so far."""
+
+    time_s: float
+    cost_usd: float
+
+
 @dataclass(frozen=True, slots=True)
 class JobStatus:
     """A job at one moment."""
@@ -703,3 +710,5 @@ class JobStatus:
     attempts: list[AttemptRecord] = field(default_factory=list)
     reason: str = ""
     notes: list[str] = field(default_factory=list)
+    expected_s: float | None = None  # that it would take in all, as projected before its launch
+    expected_usd: float | None = None

@@ -13,6 +13,7 @@ from importlib import resources
 import msgspec
 
 from squall.config import did_you_mean
+from squall.data.objects import ObjectStore
 from squall.errors import SettingError
 from squall.paths import user_path
 from squall.records import Bill
@@ -109,6 +110,7 @@ class Ledger:
         self._running: dict[tuple[int, int], _Running] = {}
         self._gb_seconds = 0.0
         self._invocations = self._gets = self._puts = 0
+        self._client = 0, 0  # reads and writes of the client's that are on the bill
 
     def resize(self, memory_mb: int) -> None:
         """Functions that are launched from now on have another memory."""
@@ -139,6 +141,12 @@ class Ledger:
         """Requests to the object store."""
         self._gets += gets
         self._puts += puts
+
+    def client_objects(self, store: ObjectStore) -> None:
+        """Requests to the object store that the client itself has made since the last time."""
+        gets, puts = store.gets, store.puts
+        self.objects(gets - self._client[0], puts - self._client[1])
+        self._client = gets, puts
 
     def bill(self, now: float) -> Bill:
         """Everything so far; running invocations count up to ``now``."""

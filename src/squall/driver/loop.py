@@ -29,7 +29,7 @@ from squall.driver.resuming import Resumption, machine_of
 from squall.driver.session import HEARTBEAT_S, Session, open_session, warm_up
 from squall.driver.spec import JobResult, JobSpec, Prepared, stopped_early
 from squall.log import get_logger
-from squall.records import Float32, HistoryRecord, JobStatus
+from squall.records import Expected, Float32, HistoryRecord, JobStatus
 from squall.store.connection import REPLY_TIMEOUT_S
 
 _log = get_logger(__name__)
@@ -128,7 +128,6 @@ class JobLoop:
         warm = warm_up(self.spec.run, self._machine.leg.plan.memory_mb, self._patience, resources)
         resources.callback(self._forget, objects)
         prepared = self._prepare(objects)
-        read, written, resumed = objects.gets, objects.puts, self._resumption is not None
         session = open_session(
             self.id,
             self._machine.leg,
@@ -139,9 +138,10 @@ class JobLoop:
             self._inbox.put,
             self._patience,
             resources,
-            resumed=resumed,
+            resumed=self._resumption is not None,
             left=lambda: self._left,
         )
+        self._project(prepared, session, objects)
         log = JobLog(objects, self.id) if self._resumption is None else self._resumption.log
         keeper = Keeper(objects, self.id, log, recorder, session.checkpoint, self.spec.run.checkpoint_s)
         resources.callback(keeper.close, self.logs)
@@ -160,16 +160,24 @@ class JobLoop:
         except TakenOverError:
             self._left = True
             raise
-        self._machine.ledger.objects(objects.gets - read, objects.puts - written)  # to evaluate
+        self._machine.ledger.client_objects(self._objects)
         return self._result(prepared, weights)
+
+    def _project(self, prepared: Prepared, session: Session, objects: ObjectStore) -> None:
+        """Expect what the job will take; refuse it before anything is launched if that is beyond hope."""
+        if self.spec.project is None:
+            return
+        self._machine.ledger.client_objects(self._objects)
+        spent = Expected(self._now(), self._machine.ledger.bill(self._now()).total_usd)
+        self._machine.expected = self.spec.project(prepared, session, objects, spent)
 
     def _prepare(self, objects: ObjectStore) -> Prepared:
         """Data and description, which are there already if the job is resumed."""
         folder = f"jobs/{self.id}"
         claim(objects, folder)
         prepared = self.spec.prepare(objects, folder, self._check_stopped)
+        self._machine.ledger.client_objects(self._objects)
         if self._resumption is None:
-            self._machine.ledger.objects(objects.gets, objects.puts)
             self._check_stopped()
             describe(objects, self.id, self.spec, prepared, objects.gets, objects.puts)
         return prepared
@@ -206,6 +214,7 @@ class JobLoop:
             arrived = self._next_events(session, arrivals)
             if self._now() - ticked > TICK_S:  # also when reports never cease to arrive
                 ticked = self._now()
+                self._machine.ledger.client_objects(self._objects)
                 arrived.append(events.Tick())
                 if keeper.tick(self._record, self.logs):
                     arrived.append(events.Stop("stopped from elsewhere"))

@@ -56,6 +56,7 @@ from squall.driver.stragglers import Paces
 from squall.errors import SquallError
 from squall.records import (
     AttemptRecord,
+    Expected,
     HeldOut,
     HistoryRecord,
     JobStatus,
@@ -166,6 +167,7 @@ class JobMachine:
         self.error: SquallError | None = None
         self.attempts: dict[tuple[int, int], AttemptRecord] = {}
         self.ledger = ledger
+        self.expected: Expected | None = None  # that it takes in all, if anybody has projected that
         self.held_out: HeldOut | None = None  # the newest measurement
         self.best: tuple[float, int] | None = None  # lowest held-out loss, and its epoch
         self._book = EpochBook()
@@ -643,4 +645,6 @@ class JobMachine:
             attempts=attempts,
             reason=self.reason,
             notes=list(self._notes.values()),
+            expected_s=None if self.expected is None else self.expected.time_s,
+            expected_usd=None if self.expected is None else self.expected.cost_usd,
         )

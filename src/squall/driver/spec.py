@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from squall.config import Run
 from squall.data.objects import ObjectStore
 from squall.errors import JobError
 from squall.protocols import Model
-from squall.records import Bill, Float32, HeldOut, HistoryRecord, JobStatus, OptimizerSpec
+from squall.records import Bill, Expected, Float32, HeldOut, HistoryRecord, JobStatus, OptimizerSpec
+
+if TYPE_CHECKING:
+    from squall.driver.session import Session
 
 
 @dataclass(frozen=True)
@@ -29,8 +32,9 @@ class Prepared:
 class JobSpec:
     """A job: what to prepare, train and measure; all parts are handed in.
 
-    ``prepare`` and ``evaluate`` call the function that is their last argument every now and
-    then; it raises when what they do is not wanted any more.
+    ``project`` says before the launch what the job will take in all, by what it has taken so far;
+    it raises if that is beyond hope.  ``prepare`` and ``evaluate`` call the function that is their
+    last argument every now and then; it raises when what they do is not wanted any more.
     """
 
     run: Run
@@ -42,6 +46,7 @@ class JobSpec:
     evaluate: Callable[[Float32, Callable[[], None]], HeldOut] | None = None
     target_loss: float | None = None
     tags: dict[str, str] = field(default_factory=dict)  # its user's words about it
+    project: Callable[[Prepared, Session, ObjectStore, Expected], Expected] | None = None
     patience: int | None = None  # epochs without a better held-out loss; then the best model counts
 
 

@@ -22,6 +22,7 @@ from squall.estimators.progress import wait_showing_progress
 from squall.estimators.transformers import BaseTransformer
 from squall.optim import CODES
 from squall.optim.schedules import SCHEDULES
+from squall.planning.foresight import foresight
 from squall.protocols import Model
 from squall.records import Bill, ColumnSpec, Float32, OptimizerSpec
 from squall.worker.strategies import ParameterServer
@@ -143,6 +144,7 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
             prepare=plan.prepare,
             evaluate=None if held_out is None else plan.evaluate,
             target_loss=None if self.target_loss is None else float(self.target_loss),
+            project=foresight(run, n_workers, int(self.epochs), strategy),
             patience=None if self.early_stopping is None else int(self.early_stopping),
             tags=tags or {},
         )

@@ -24,7 +24,10 @@ def progress_line(status: JobStatus) -> str:
         parts.append(f"{format_count(status.rows_per_s)} rows/s")
     if status.workers:
         parts.append(f"{status.workers} worker{'s' if status.workers > 1 else ''}")
-    return "  ".join([*parts, format_duration(status.time_s), format_money(status.cost_usd)])
+    parts += [format_duration(status.time_s), format_money(status.cost_usd)]
+    if status.expected_s is not None and status.expected_usd is not None and not status.reason:
+        parts.append(f"expected {format_duration(status.expected_s)}, {format_money(status.expected_usd)}")
+    return "  ".join(parts)
 
 
 def final_line(status: JobStatus) -> str:
