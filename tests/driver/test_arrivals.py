@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from squall.driver.arrivals import Arrivals, Arrived
+import msgspec
+import pytest
+
+from squall.driver.arrivals import Arrivals, Arrived, Pauses
 from squall.driver.events import Ended, Reported, StoreRestored, Tick
 from squall.records import Outcome, OutcomeKind
 from squall.testing.store import report_of
@@ -13,6 +16,29 @@ KILLED = Outcome(OutcomeKind.KILLED, signal=9, billed_s=1.0)
 
 def arrivals() -> Arrivals:
     return Arrivals(lambda slot: 10 + slot)
+
+
+def test_the_first_looks_follow_at_once_and_then_there_are_ten_a_second() -> None:
+    pauses, now, looks = Pauses(), 100.0, []
+    beat = [report_of(1, 4)]
+    for _ in range(60):
+        looks.append(now)
+        now += pauses.after(beat, now) + 0.001
+    assert looks[19] - looks[0] == pytest.approx(0.019)
+    assert looks[59] - looks[20] == pytest.approx(39 / 10, rel=0.1)
+    looks = [now + 10.0]  # and after a rest again
+    for _ in range(19):
+        looks.append(looks[-1] + pauses.after(beat, looks[-1]))
+    assert looks[19] == looks[0]
+
+
+def test_nothing_that_something_hangs_on_is_waited_for() -> None:
+    pauses, beat = Pauses(), report_of(1, 4)
+    news = [msgspec.structs.replace(beat, epoch_done=True), msgspec.structs.replace(beat, ending=True)]
+    for _ in range(50):
+        pauses.after([beat], 100.0)
+        assert pauses.after([beat, news[0]], 100.0) == pauses.after([news[1]], 100.0) == 0.0
+    assert pauses.after([beat], 100.0) > 0
 
 
 def test_an_end_waits_for_all_that_its_worker_had_reported() -> None:

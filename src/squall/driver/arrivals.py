@@ -33,6 +33,29 @@ Happened = Arrived | Unheard | events.StoreRestored
 """What a job's connections to the store bring."""
 
 
+_A_SECOND, _AT_ONCE = 10.0, 20.0
+
+
+class Pauses:
+    """Pauses between two looks for reports, so that the heartbeats of many workers come together.
+
+    The first twenty looks follow on each other at once, as a short job wants it; then there are
+    ten a second, but for looks that bring news on which something hangs.
+    """
+
+    def __init__(self) -> None:
+        self._left, self._at = _AT_ONCE, 0.0
+
+    def after(self, reports: Iterable[Report], now: float) -> float:
+        """Seconds to wait when a look at ``now`` (in seconds) has brought these reports."""
+        self._left = min(_AT_ONCE, self._left + (now - self._at) * _A_SECOND)
+        self._at = now
+        if any(report.epoch_done or report.ending for report in reports):
+            return 0.0
+        self._left -= 1.0
+        return max(0.0, -self._left / _A_SECOND)
+
+
 class Arrivals:
     """Holds a worker's end back until all that it reported has come in.
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from squall.driver.arrivals import Arrived, Happened, Unheard
+from squall.driver.arrivals import Arrived, Happened, Pauses, Unheard
 from squall.driver.events import StoreRestored
 from squall.errors import LostUpdatesError, SquallError
 from squall.store import StoreAddress, connect
 from squall.store.connection import Forgiveness, Patience
 
-_POLL_S = 1.0
+_POLL_S = 5.0
 
 Emit = Callable[[Happened], None]
 
@@ -56,6 +57,7 @@ def _listen(
     after: int,
 ) -> None:
     """Bring reports from number ``after`` on as they come."""
+    pauses = Pauses()
     try:
         with connect(address.url, address.token, patience, telling(emit)) as store:
             while not closing.is_set():
@@ -63,6 +65,7 @@ def _listen(
                 if reports:
                     emit(Arrived(reports))
                     after = max(0, after) + len(reports)
+                    closing.wait(pauses.after(reports, time.monotonic()))
     except SquallError as error:
         if not closing.is_set():  # closing the job refuses its listener, as meant
             emit(Unheard(error))

@@ -21,7 +21,7 @@ from squall.errors import CorruptError, SquallError, StoreError
 from squall.log import get_logger
 from squall.records import AttemptRecord, Bill, HistoryRecord
 
-INTERVAL_S = 1.0
+INTERVAL_S = 3.0
 FOLDER = "runs"
 _KEPT, _SPARE = 100, 20
 _NAME = re.compile(r"[0-9a-zA-Z_-]{1,64}")

@@ -14,7 +14,7 @@ from squall.driver.record import JobRecord, Recorder
 from squall.errors import StoreError
 from squall.log import get_logger
 
-LOOK_S = 2.0
+LOOK_S = 2.5
 """Seconds between two looks for a stop flag; logs are written as often, if there is news."""
 
 Logs = dict[tuple[int, int], str]

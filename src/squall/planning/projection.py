@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from squall.driver.keeping import FLUSH_S, LOOK_S
+from squall.driver.keeping import FLUSH_S
 from squall.driver.ledger import PriceList
 from squall.driver.record import INTERVAL_S
+from squall.driver.window import LOOK_S
 from squall.records import Expected
 
 ONE_CPU_MB = 1769

@@ -10,7 +10,7 @@ from squall.simulation.platform import Seconds, VirtualContext
 from squall.simulation.scenario import Workload
 from squall.simulation.store import VirtualStore
 from squall.store.clocks import FINISHED
-from squall.worker.reporter import BEAT_S, INTERVAL_S
+from squall.worker.reporter import BEAT_S, interval_s
 
 _POLL_S = 0.2
 _GUARD_FLOOR_S, _LEAD_FLOOR_S, _LEAST_LEFT_S = 0.2, 0.3, 0.5
@@ -55,6 +55,7 @@ class Worker:
         self._share = share(workload, store.n_slots, self._slot)
         self._an_epoch = n_minibatches(workload, store.n_slots, self._slot)
         self._rows = self._sent = self._epoch = self._epochs_done = 0
+        self._interval_s = interval_s(store.n_slots)
         self._waited_s = 0.0  # since the last report
         self._longest_s = self._lead_s = 0.0
         self._announced = False
@@ -158,7 +159,7 @@ class Worker:
         self._longest_s = max(self._longest_s, self._context.now() - started)
         ending = not self._announced and self._context.remaining_s() < self._margin_s() + self._lead_s
         over = first + count == self._an_epoch
-        if over or ending or self._context.now() - self._reported_s > INTERVAL_S:
+        if over or ending or self._context.now() - self._reported_s > self._interval_s:
             self._announced |= ending
             self._send(epoch_done=over, ending=ending)
 

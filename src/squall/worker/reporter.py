@@ -11,9 +11,16 @@ from squall.protocols import Control, FunctionContext
 from squall.records import Phases, Report, Steps, WorkerTask
 
 INTERVAL_S = 0.2
+ALL_A_SECOND = 100.0
+"""A worker reports so often while it trains, but all together not more than so many times a second."""
 
 BEAT_S = 2.0
 """How often a worker that waits says that it is alive."""
+
+
+def interval_s(n_slots: int) -> float:
+    """Seconds between two reports of one of so many workers."""
+    return min(BEAT_S, max(INTERVAL_S, n_slots / ALL_A_SECOND))
 
 
 def private_memory() -> int:
@@ -59,6 +66,7 @@ class Reporter:
         self._task, self._control, self._objects = task, control, objects
         self._cold_start_s, self._started = context.cold_start_s, started
         self._working_since = time.monotonic()
+        self._interval_s = interval_s(task.n_slots)
         self._announced = False
         self._phases = Phases(cold_start=context.cold_start_s)
         self._epoch = task.first_epoch
@@ -107,7 +115,7 @@ class Reporter:
         """Account for reading, and send a report if one is due, the epoch is over, or the end near."""
         self._account_fetch(stream)
         announce = ending and not self._announced
-        if visit.last_of_epoch or announce or time.monotonic() - self._last > INTERVAL_S:
+        if visit.last_of_epoch or announce or time.monotonic() - self._last > self._interval_s:
             self._epoch = visit.epoch
             self.flush(epoch_done=visit.last_of_epoch, ending=announce)
             self._epochs_done = visit.epoch + visit.last_of_epoch
