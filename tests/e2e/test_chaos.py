@@ -66,3 +66,26 @@ def test_seeded_chaos(census: Path, seed: int) -> None:
     # At most three faults: more of them in a row without progress rightly end a job.
     chaos = Chaos(seed=seed, kill=0.2, duplicate=0.2, drop=0.2, delay=0.1, throttle=0.2, max_faults=3)
     train(census, chaos)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_the_chaos_of_a_cloud_costs_no_quality_and_all_of_it_is_on_the_bill(census: Path, seed: int) -> None:
+    chaos = Chaos(seed=seed, kill=0.05, duplicate=0.05, throttle=0.1)
+    train, test = squall.read_csv(census, label=LABEL).split(test=0.2, random_state=0)
+    # Functions that live for two seconds only: many invocations, so that each fault turns up.
+    backend = squall.LocalBackend(lifetime="2s", chaos=chaos)
+    job = squall.submit(
+        pipeline(epochs=200), train, validation=test, run=squall.Run(workers=4, backend=backend)
+    )
+    model = job.wait(55)
+    assert model.stopped_ == "epochs"
+    calm = pipeline(epochs=200).fit(train, validation=test, run=squall.Run(workers=4))
+    lossless = pytest.approx(calm.history_[-1].validation_loss, abs=0.008)
+    assert model.history_[-1].validation_loss == lossless
+    assert {record.rows for record in model.history_} == {26049}, "each row once an epoch"
+    attempts, bill = job.status().attempts, job.bill
+    assert bill is not None and bill.invocations == len(attempts) > 4
+    assert all(attempt.outcome is not None and attempt.cost_usd > 0 for attempt in attempts)
+    paid = bill.compute_usd + bill.requests_usd
+    assert sum(attempt.cost_usd for attempt in attempts) == pytest.approx(paid, rel=1e-9)

@@ -38,11 +38,12 @@ def test_a_job_with_a_limit_says_what_it_expects(store: str, consistency: str) -
 
 def test_a_plan_that_will_not_hold_is_warned_of_and_kept(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "squall.planning"):
-        fitted = model(10**6).fit(*separable(), run=squall.Run(deadline="3s"))
-    assert fitted.stopped_ == "deadline"
+        job = squall.submit(model(10**6), separable(), run=squall.Run(deadline="3s"))
+        assert job.wait().stopped_ == "deadline"
     (told,) = [r.getMessage() for r in caplog.records if r.name.startswith("squall.planning")]
     assert "1,000,000 epochs on 1 worker" in told and "the deadline is 3.00 s" in told
     assert "epochs=" in told and 'deadline="' in told
+    assert job.status().notes == [told]
 
 
 def test_what_is_hopeless_is_refused_before_anything_is_launched(monkeypatch: pytest.MonkeyPatch) -> None:

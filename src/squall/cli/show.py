@@ -42,7 +42,9 @@ def follow(job: Job[Any], heading: str) -> Any:
             try:
                 with contextlib.suppress(TimeoutError):
                     job.wait(_REFRESH_S)
-                live.update(Group(_epochs(heading, job), Text(progress_line(job.status()), "dim")))
+                status = job.status()
+                notes = [Text(note, "yellow") for note in status.notes]
+                live.update(Group(_epochs(heading, job), *notes, Text(progress_line(status), "dim")))
             except KeyboardInterrupt:
                 live.update(Text("stopping, the model is kept; Ctrl-C again to end at once", "yellow"))
                 job.stop("interrupted")

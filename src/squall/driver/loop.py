@@ -169,7 +169,9 @@ class JobLoop:
             return
         self._machine.ledger.client_objects(self._objects)
         spent = Expected(self._now(), self._machine.ledger.bill(self._now()).total_usd)
-        self._machine.expected = self.spec.project(prepared, session, objects, spent)
+        expected, told = self.spec.project(prepared, session, objects, spent)
+        with self._lock:
+            self._machine.expect(expected, told)
 
     def _prepare(self, objects: ObjectStore) -> Prepared:
         """Data and description, which are there already if the job is resumed."""

@@ -167,7 +167,7 @@ class JobMachine:
         self.error: SquallError | None = None
         self.attempts: dict[tuple[int, int], AttemptRecord] = {}
         self.ledger = ledger
-        self.expected: Expected | None = None  # that it takes in all, if anybody has projected that
+        self._expected: Expected | None = None
         self.held_out: HeldOut | None = None  # the newest measurement
         self.best: tuple[float, int] | None = None  # lowest held-out loss, and its epoch
         self._book = EpochBook()
@@ -618,6 +618,12 @@ class JobMachine:
         self.state, self.error, self.reason = "failed", error, error.what
         return [RequestStop(), CancelAll()]
 
+    def expect(self, expected: Expected, told: str) -> None:
+        """What the whole job will take by a projection, and what there is to say about that, if anything."""
+        self._expected = expected
+        if told:
+            self._notes["projection"] = told
+
     def abandon(self, error: BaseException) -> None:
         """The shell could not go on; for the record."""
         self.state = "failed"
@@ -645,6 +651,6 @@ class JobMachine:
             attempts=attempts,
             reason=self.reason,
             notes=list(self._notes.values()),
-            expected_s=None if self.expected is None else self.expected.time_s,
-            expected_usd=None if self.expected is None else self.expected.cost_usd,
+            expected_s=None if self._expected is None else self._expected.time_s,
+            expected_usd=None if self._expected is None else self._expected.cost_usd,
         )

@@ -32,8 +32,8 @@ class Prepared:
 class JobSpec:
     """A job: what to prepare, train and measure; all parts are handed in.
 
-    ``project`` says before the launch what the job will take in all, by what it has taken so far;
-    it raises if that is beyond hope.  ``prepare`` and ``evaluate`` call the function that is their
+    ``project`` says before the launch what the job will take in all, by what it has taken so far, and
+    a word of warning, if there is need; it raises if that is beyond hope.  ``prepare`` and ``evaluate`` call the function that is their
     last argument every now and then; it raises when what they do is not wanted any more.
     """
 
@@ -46,7 +46,7 @@ class JobSpec:
     evaluate: Callable[[Float32, Callable[[], None]], HeldOut] | None = None
     target_loss: float | None = None
     tags: dict[str, str] = field(default_factory=dict)  # its user's words about it
-    project: Callable[[Prepared, Session, ObjectStore, Expected], Expected] | None = None
+    project: Callable[[Prepared, Session, ObjectStore, Expected], tuple[Expected, str]] | None = None
     patience: int | None = None  # epochs without a better held-out loss; then the best model counts
 
 

@@ -23,24 +23,26 @@ _log = get_logger(__name__)
 
 def foresight(
     run: Run, n_workers: int, epochs: int, strategy: ParameterServer
-) -> Callable[[Prepared, Session, ObjectStore, Expected], Expected] | None:
+) -> Callable[[Prepared, Session, ObjectStore, Expected], tuple[Expected, str]] | None:
     """What :class:`squall.driver.spec.JobSpec` projects with; None where there is no limit to hold.
 
-    A plan that will probably not hold is warned of in the log, once.
+    A plan that will probably not hold is warned of in the log, once, and in the job's notes.
     """
     limits = Limits(run.deadline_s, run.budget_usd)
     if limits == Limits(None, None):
         return None
 
-    def look(prepared: Prepared, session: Session, objects: ObjectStore, spent: Expected) -> Expected:
+    def look(
+        prepared: Prepared, session: Session, objects: ObjectStore, spent: Expected
+    ) -> tuple[Expected, str]:
         in_place = strategy.updates_in_place and isinstance(session.store.tables, SharedTables)
-        task, others = session.task, n_runnable()
+        task, others = session.present.task, n_runnable()
         work = measure(prepared, session.store, task.table, objects, n_workers, epochs, in_place=in_place)
         others += n_runnable()
         place = place_of(run, n_workers, others / 2 - 1)  # one of them is this thread
         told = check(work, place, spent, limits)
         if told:
             _log.warning("%s", told)
-        return project(work, place, spent)
+        return project(work, place, spent), told
 
     return look
