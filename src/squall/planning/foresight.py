@@ -37,7 +37,16 @@ def foresight(
     ) -> tuple[Expected, str]:
         in_place = strategy.updates_in_place and isinstance(session.store.tables, SharedTables)
         task, others = session.present.task, n_runnable()
-        work = measure(prepared, session.store, task.table, objects, n_workers, epochs, in_place=in_place)
+        work = measure(
+            prepared,
+            session.store,
+            task.table,
+            objects,
+            n_workers,
+            epochs,
+            in_place=in_place,
+            together=strategy.synchronous and n_workers > 1,
+        )
         others += n_runnable()
         place = place_of(run, n_workers, others / 2 - 1)  # one of them is this thread
         told = check(work, place, spent, limits)

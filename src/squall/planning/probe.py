@@ -35,6 +35,7 @@ def measure(
     epochs: int,
     *,
     in_place: bool,
+    together: bool,
 ) -> Work:
     """Time the first row block of the training data, as a worker visits it.
 
@@ -50,6 +51,8 @@ def measure(
         Of the job.
     in_place : bool
         Whether workers update mapped memory; else each minibatch is an exchange with the store.
+    together : bool
+        Whether all workers wait for each other at each minibatch: the last to be woken takes twice as long.
     """
     manifest = load_training(objects, prepared.training)
     height = block_rows(manifest, n_slots, prepared.batch_size)
@@ -60,7 +63,7 @@ def measure(
         row_s, minibatch_s = _kernel_row_s(prepared, block, order), 0.0
     else:
         row_s = _gradient_row_s(prepared, block, order)
-        minibatch_s = _exchange_s(prepared, store, table, block, order)
+        minibatch_s = _exchange_s(prepared, store, table, block, order) * (2 if together else 1)
     return Work(
         rows=manifest.rows,
         epochs=epochs,

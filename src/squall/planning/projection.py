@@ -104,7 +104,9 @@ def _cost_usd(work: Work, place: Place, run_s: float) -> float:
     step = prices.granularity_s
     gb_seconds = workers * math.ceil(run_s / step) * step * place.memory_mb / 1024
     invocations = workers * max(1, math.ceil(run_s / place.lifetime_s))
-    gets = workers + work.epochs * (work.partitions + workers - 1) + run_s / LOOK_S
+    # (whose rows lie in one object fetches it once; each has read the manifest before)
+    fetched = workers if work.partitions == 1 else work.epochs * (work.partitions + workers - 1)
+    gets = workers + fetched + run_s / LOOK_S
     puts = run_s / INTERVAL_S + run_s / FLUSH_S
     return (
         gb_seconds * prices.gb_second
