@@ -33,8 +33,9 @@ class JobSpec:
     """A job: what to prepare, train and measure; all parts are handed in.
 
     ``project`` says before the launch what the job will take in all, by what it has taken so far, and
-    a word of warning, if there is need; it raises if that is beyond hope.  ``prepare`` and ``evaluate`` call the function that is their
-    last argument every now and then; it raises when what they do is not wanted any more.
+    a word of warning, if there is need; it raises if that is beyond hope.  ``prepare`` and ``evaluate``
+    call the function that is their last argument every now and then; it raises when what they do is
+    not wanted any more.
     """
 
     run: Run
