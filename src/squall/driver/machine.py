@@ -579,9 +579,12 @@ class JobMachine:
     def _replace_silent(self, now: float) -> list[Command]:
         """Give up workers that hang, or whose host has gone without a word; successors fence them."""
         commands: list[Command] = []
-        for number, slot in enumerate(self._slots):
-            patience = max(self._limits.silence_s, _SILENCES * slot.longest_silence)
-            if slot.running == {slot.heard} and now - slot.heard_at > patience:
+        silence_s = self._limits.silence_s
+        for number, slot in enumerate(self._slots):  # at every tick: what is seldom so is looked at first
+            silent_s = now - slot.heard_at
+            if silent_s <= silence_s or silent_s <= _SILENCES * slot.longest_silence:
+                continue
+            if slot.running == {slot.heard}:
                 self._lose((number, slot.heard), now)
                 slot.running.clear()
                 self._want(number)
