@@ -9,6 +9,9 @@ import msgspec
 from squall.records import HeldOut, HistoryRecord, Phases, Report
 
 
+_SUMS = tuple(name for name in Phases.__struct_fields__ if name != "peak_rss")
+
+
 @dataclass(slots=True)
 class Epoch:
     """Sums over the reports of one epoch."""
@@ -103,6 +106,7 @@ class EpochBook:
 
 def add_phases(total: Phases, more: Phases) -> None:
     """Add seconds and bytes; of the peaks of memory, keep the higher."""
-    for name in Phases.__struct_fields__:
-        ours, theirs = getattr(total, name), getattr(more, name)
-        setattr(total, name, max(ours, theirs) if name == "peak_rss" else ours + theirs)
+    for name in _SUMS:
+        if value := getattr(more, name):  # most are 0, and there are many reports
+            setattr(total, name, getattr(total, name) + value)
+    total.peak_rss = max(total.peak_rss, more.peak_rss)

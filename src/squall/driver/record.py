@@ -21,7 +21,9 @@ from squall.errors import CorruptError, SquallError, StoreError
 from squall.log import get_logger
 from squall.records import AttemptRecord, Bill, HistoryRecord
 
-INTERVAL_S = 3.0
+FIRST_S, INTERVAL_S = 1.0, 3.0
+"""Seconds until the first record of what is shown only if it lasts, and between two."""
+
 FOLDER = "runs"
 _KEPT, _SPARE = 100, 20
 _NAME = re.compile(r"[0-9a-zA-Z_-]{1,64}")
@@ -100,7 +102,7 @@ class Recorder:
     @property
     def due(self) -> bool:
         """Whether it is time for the next."""
-        return time.monotonic() - self._written > INTERVAL_S
+        return time.monotonic() - self._written > (INTERVAL_S if self.wrote else min(FIRST_S, INTERVAL_S))
 
     def write(self, record: JobRecord) -> None:
         """Write it; a failure is logged, for the job itself does not depend on it."""

@@ -34,8 +34,8 @@ class JobSpec:
 
     ``project`` says before the launch what the job will take in all, by what it has taken so far, and
     a word of warning, if there is need; it raises if that is beyond hope.  ``prepare`` and ``evaluate``
-    call the function that is their last argument every now and then; it raises when what they do is not
-    wanted any more.
+    call the function that is their last argument every now and then; it raises when what they do is
+    not wanted any more.
     """
 
     run: Run
