@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from squall.data.objects import ObjectStore
-from squall.driver import keeping
+from squall.driver import window
 from squall.driver.joblog import JobLog
-from squall.driver.keeping import Keeper, stop_key
+from squall.driver.keeping import Keeper
 from squall.driver.ledger import Ledger, load_prices
 from squall.driver.machine import JobMachine
 from squall.driver.record import JobRecord, Recorder, record_of
+from squall.driver.window import stop_key
 from squall.errors import StoreError
 from squall.records import Plan
 
@@ -28,7 +29,7 @@ def test_a_look_for_the_stop_flag_may_fail(tmp_path: Path, monkeypatch: pytest.M
     def unreachable(key: str) -> bool:
         raise StoreError("the object store refused")
 
-    monkeypatch.setattr(keeping, "LOOK_S", -1.0)
+    monkeypatch.setattr(window, "LOOK_S", -1.0)
     objects = ObjectStore(tmp_path)
     keeper = Keeper(objects, "job", JobLog(objects, "job"), Recorder(objects), None, None)
     assert not keeper.tick(record, dict)

@@ -299,10 +299,12 @@ def map_(
     budget: Budget = None,
     prices: Prices = None,
     storage: Storage = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget the results of an interrupted one.")] = False,
 ) -> None:
     """Call a function for each line of a file, on functions; one line of results each.
 
     The line of an item that has failed stays empty; the error is told on standard error.
+    With --out, the same command goes on where an interrupted one has ended.
     """
     from squall.cli.map import MapOptions, run_map
 
@@ -322,6 +324,7 @@ def map_(
                 budget=budget,
                 prices=prices,
                 storage=storage,
+                fresh=fresh,
             )
         )
     )

@@ -12,9 +12,9 @@ from squall.cli.show import console, follow, print_bill, print_end
 from squall.data.objects import ObjectStore, default_storage
 from squall.driver.claims import owner_is_dead
 from squall.driver.description import is_described, read_description
-from squall.driver.keeping import stop_key
 from squall.driver.logs import read_logs
 from squall.driver.record import JobRecord, read_record, recorded_jobs
+from squall.driver.window import stop_key
 from squall.errors import JobError, SquallError
 from squall.estimators.persistence import check_target
 from squall.units import format_duration, format_money
@@ -25,7 +25,7 @@ RESUMABLE = "interrupted"
 OUT, COMMAND = "out", "command"
 """Tags of `squall train`: where it saves, and what tells the same command from others."""
 
-_OVER = ("finished", "failed")
+_OVER = ("finished", "failed", "stopped")
 _FOLLOW_S = 0.5
 
 
@@ -37,6 +37,8 @@ def state_of(objects: ObjectStore, record: JobRecord) -> str:
     """The state on record, unless the job's process was killed before it could write a last one."""
     if record.state in _OVER or not owner_is_dead(objects, f"jobs/{record.id}"):
         return record.state
+    if record.items is not None:
+        return "died"
     return RESUMABLE if is_described(objects, record.id) else "died while preparing"
 
 
@@ -48,20 +50,26 @@ def run_jobs(storage: str | None, n_shown: int) -> None:
         console.print(f"no jobs in {objects.url}", soft_wrap=True)
         return
     table = Table(box=None, pad_edge=False)
-    for name in ("job", "state", "epochs", "loss", "cost", "ago"):
+    for name in ("job", "state", "done", "loss", "cost", "ago"):
         table.add_column(name, header_style="dim", no_wrap=True)
     table.add_column("tags", header_style="dim", overflow="fold")
     for record in records:
         table.add_row(
             record.id,
             state_of(objects, record),
-            f"{len(record.history)}/{record.epochs}",
+            _done(record),
             _loss(record),
             format_money(record.bill.total_usd),
             format_duration(max(0.0, time.time() - record.written_at)),
             _words(record.tags),
         )
     console.print(table)
+
+
+def _done(record: JobRecord) -> str:
+    if record.items is not None:
+        return f"{record.items.done:,}/{record.items.total:,} items"
+    return f"{len(record.history)}/{record.epochs} epochs"
 
 
 def _loss(record: JobRecord) -> str:
@@ -107,20 +115,23 @@ def run_stop(job: str, storage: str | None) -> None:
     if state in _OVER:
         raise JobError(f"it is {state} already", where=f"job {job}")
     if state != record.state:
+        resume = f"`squall resume {job}` goes on with it; " if state == RESUMABLE else ""
         raise JobError(
             "its process has ended, so nothing of it runs",
             where=f"job {job}",
-            fix=f"`squall resume {job}` goes on with it; `squall clean` removes what it left",
+            fix=f"{resume}`squall clean` removes what it left",
         )
     objects.put(stop_key(job), b"")
-    console.print(f"job {job} will stop within some seconds and keep its model", soft_wrap=True)
+    kept = "its model" if record.items is None else "the results it has"
+    console.print(f"job {job} will stop within some seconds and keep {kept}", soft_wrap=True)
 
 
 def run_cost(job: str, storage: str | None) -> None:
     """Show the bill so far."""
-    record = read_record(_objects(storage), job)
+    objects = _objects(storage)
+    record = read_record(objects, job)
     ago = format_duration(max(0.0, time.time() - record.written_at))
-    console.print(f"job {record.id}, {record.state}, as of {ago} ago\n", soft_wrap=True)
+    console.print(f"job {record.id}, {state_of(objects, record)}, as of {ago} ago\n", soft_wrap=True)
     print_bill(record.bill, local=True)
 
 
@@ -129,13 +140,15 @@ def run_logs(job: str, storage: str | None, worker: int | None, keep_on: bool) -
     objects = _objects(storage)
     shown: dict[tuple[int, int], int] = {}
     while True:
-        over = state_of(objects, read_record(objects, job)) not in ("preparing", "running", "stopping")
+        record = read_record(objects, job)
+        over = state_of(objects, record) not in ("preparing", "running", "stopping")
+        caller = "worker" if record.items is None else "item"
         for (slot, attempt), text in sorted(read_logs(objects, job).items()):
             if worker is not None and worker != slot:
                 continue
             lines = text.splitlines()
             for line in lines[shown.get((slot, attempt), 0) :]:
-                console.print(f"[worker {slot}, attempt {attempt}] {line}", soft_wrap=True)
+                console.print(f"[{caller} {slot}, attempt {attempt}] {line}", soft_wrap=True)
             shown[slot, attempt] = len(lines)
         if over or not keep_on:
             return

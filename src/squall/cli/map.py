@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
-import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 import squall
+from squall.cli.journal import Journal
 from squall.cli.show import errors
 from squall.config import DEFAULT_PRICES, Problems, did_you_mean
+from squall.driver.spec import StoppedError
 from squall.errors import DataError, SettingError, SquallError
 from squall.paths import user_path
 from squall.workflows.futures import MapFutures, progress_line
+from squall.workflows.local_modules import local_modules
 
 _TOLD = 20  # failed items that are told one by one
 
@@ -39,22 +42,79 @@ class MapOptions:
     budget: str | None
     prices: str | None
     storage: str | None
+    fresh: bool
 
 
 def run_map(options: MapOptions) -> int:
     """Check the settings, call the function for each line, write results; gives the exit code."""
     run = _run(options)
     fn = _function(options.function)
-    items = list(_items(options))
+    lines = list(_lines(options.items))
+    items: Sequence[Any] = lines
+    if options.as_json:
+        items = [_parsed(options.items, number, line) for number, line in enumerate(lines, 1)]
+    if options.out is None:
+        futures = _called(fn, items, run, options)
+        return _ended(futures, _print(futures))
+    # What cannot be written is told before any work.
+    with Journal(options.out, _about(options, lines), fresh=options.fresh) as journal:
+        return _into(journal, fn, items, run, options)
+
+
+def _into(
+    journal: Journal, fn: Callable[[Any], Any], items: Sequence[Any], run: squall.Run, options: MapOptions
+) -> int:
+    """Have called what the journal lacks, and complete it if all was called."""
+    if journal.lines:
+        errors.print(f"{_have(journal, items)} already (--fresh calls all)", style="yellow", soft_wrap=True)
+    left = [number for number in range(len(items)) if number not in journal.lines]
+    futures = _called(fn, [items[number] for number in left], run, options)
+    complete = False
+    try:
+        failed = _keep(futures, left, journal)
+        complete = not futures.status().reason
+    finally:
+        if journal.lines and not complete:
+            told = f"{_have(journal, items)}, from where the same command goes on"
+            errors.print(told, style="yellow", soft_wrap=True)
+    if complete:
+        journal.complete(len(items))
+    return _ended(futures, failed)
+
+
+def _have(journal: Journal, items: Sequence[Any]) -> str:
+    return f"{len(journal.lines):,} of {len(items):,} results are in {journal.path}"
+
+
+def _called(
+    fn: Callable[[Any], Any], items: Sequence[Any], run: squall.Run, options: MapOptions
+) -> MapFutures[Any]:
     chunksize: Any = int(options.chunksize) if options.chunksize.isdigit() else options.chunksize
-    with _output(options.out) as out:  # what cannot be written to is told before any work
-        futures: MapFutures[Any] = squall.map(
-            fn, items, run=run, chunksize=chunksize, timeout=options.timeout, retries=options.retries
-        )
-        failed = _write(futures, out)
+    return squall.map(
+        fn, items, run=run, chunksize=chunksize, timeout=options.timeout, retries=options.retries
+    )
+
+
+def _ended(futures: MapFutures[Any], failed: int) -> int:
     futures.job.join()
-    errors.print(progress_line(futures.status()), style="dim", soft_wrap=True)
-    return 1 if failed else 0
+    status = futures.status()
+    errors.print(progress_line(status), style="dim", soft_wrap=True)
+    return 1 if failed or status.reason else 0
+
+
+def _about(options: MapOptions, lines: Sequence[str]) -> dict[str, Any]:
+    """What results are of: the function, its code as far as it is the user's own, and the items."""
+    code = hashlib.sha256()
+    for module in sorted(local_modules(), key=lambda module: module.__name__):
+        code.update(module.__name__.encode() + b"\0" + Path(str(module.__file__)).read_bytes())
+    items = hashlib.sha256("\n".join(lines).encode("utf-8", "surrogatepass"))
+    return {
+        "format_version": 1,
+        "function": options.function,
+        "code": code.hexdigest(),
+        "items": items.hexdigest(),
+        "json": options.as_json,
+    }
 
 
 def _run(options: MapOptions) -> squall.Run:
@@ -95,18 +155,17 @@ def _function(name: str) -> Callable[[Any], Any]:
     return target  # type: ignore[no-any-return]
 
 
-def _items(options: MapOptions) -> Iterator[Any]:
-    """One item a line: text, or JSON."""
-    with _input(options.items) as lines:
-        for number, line in enumerate(lines, 1):
-            text = line.removesuffix("\n").removesuffix("\r")
-            if not options.as_json:
-                yield text
-                continue
-            try:
-                yield json.loads(text)
-            except json.JSONDecodeError as error:
-                raise DataError(f"not JSON: {error}", where=f"{options.items}, line {number}") from error
+def _lines(name: str) -> Iterator[str]:
+    with _input(name) as lines:
+        for line in lines:
+            yield line.removesuffix("\n").removesuffix("\r")
+
+
+def _parsed(name: str, number: int, line: str) -> Any:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError as error:
+        raise DataError(f"not JSON: {error}", where=f"{name}, line {number}") from error
 
 
 @contextmanager
@@ -123,47 +182,54 @@ def _input(name: str) -> Iterator[TextIO]:
         raise DataError(f"the items cannot be read: {told}", where=name) from error
 
 
-@contextmanager
-def _output(path: Path | None) -> Iterator[TextIO]:
-    """Standard output, or a file that appears under its name when it is complete."""
-    if path is None:
-        yield sys.stdout
-        return
-    target = user_path(path)
-    partial = target.with_name(f"{target.name}.{os.getpid()}.part")
-    try:
-        with partial.open("w", encoding="utf-8") as file:
-            yield file
-        partial.replace(target)
-    except OSError as error:
-        raise SquallError(f"the results cannot be written: {error.strerror}", where=str(path)) from error
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def _write(futures: MapFutures[Any], out: TextIO) -> int:
-    """Write a line for each item as soon as all before it are done; how many have failed."""
-    failed = 0
+def _print(futures: MapFutures[Any]) -> int:
+    """Print a line for each item as soon as all before it are done; how many have failed."""
+    failures = _Failures()
     for number, future in enumerate(futures, 1):
         error = future.exception()
-        out.write("\n" if error is not None else _line(future.result()))
+        sys.stdout.write("\n" if error is not None else _line(future.result()) + "\n")
         if error is not None:
-            failed += 1
-            if failed <= _TOLD:
-                errors.print(f"line {number}: {_told(error)}", soft_wrap=True)
-    if failed > _TOLD:
-        errors.print(f"and {failed - _TOLD:,} more lines have failed", soft_wrap=True)
-    return failed
+            failures.tell(number, error)
+    return failures.end()
+
+
+def _keep(futures: MapFutures[Any], numbers: Sequence[int], journal: Journal) -> int:
+    """Keep each result as soon as it is there; how many have failed."""
+    failures = _Failures()
+    for future in squall.as_completed(futures):
+        number, error = numbers[future.item], future.exception()
+        if error is None:
+            journal.add(number, _line(future.result()))
+        else:
+            failures.tell(number + 1, error)
+    return failures.end()
+
+
+class _Failures:
+    """Tells of failed items, the first ones each by its line."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def tell(self, number: int, error: BaseException) -> None:
+        self._count += 1
+        if self._count <= _TOLD and not isinstance(error, StoppedError):  # the end is told once
+            errors.print(f"line {number}: {_told(error)}", soft_wrap=True)
+
+    def end(self) -> int:
+        if self._count > _TOLD:
+            errors.print(f"and {self._count - _TOLD:,} more lines have failed", soft_wrap=True)
+        return self._count
 
 
 def _line(value: Any) -> str:
     """A result on one line: text as it is, all else as JSON where that can hold it."""
     if isinstance(value, str):
-        return value.replace("\n", "\\n") + "\n"
+        return value.replace("\n", "\\n")
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n"
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError):
-        return repr(value).replace("\n", "\\n") + "\n"
+        return repr(value).replace("\n", "\\n")
 
 
 def _told(error: BaseException) -> str:

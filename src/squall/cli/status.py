@@ -7,6 +7,7 @@ import time
 from rich.table import Table
 from rich.text import Text
 
+from squall.cli.jobs import state_of
 from squall.cli.show import console, print_bill
 from squall.data.objects import ObjectStore, default_storage
 from squall.driver.record import JobRecord, read_record
@@ -18,23 +19,29 @@ _SECONDS = ("cold_start", "fetch", "pull", "compute", "push", "wait", "cpu")
 
 def run_status(job: str, storage: str | None) -> None:
     """Print state, phases by epoch and worker, attempts, and the bill."""
-    record = read_record(ObjectStore(default_storage() if storage is None else storage), job)
+    objects = ObjectStore(default_storage() if storage is None else storage)
+    record = read_record(objects, job)
     ago = format_duration(max(0.0, time.time() - record.written_at))
     why = f", ended by: {record.reason}" if record.reason else ""
-    console.print(Text(f"job {record.id}: {record.state}{why}", "bold"), soft_wrap=True)
-    console.print(
-        f"{len(record.history)} of {record.epochs} epochs, {format_count(record.rows)} rows trained on in "
-        f"{format_duration(record.time_s)}; written {ago} ago\n",
-        soft_wrap=True,
-    )
+    console.print(Text(f"job {record.id}: {state_of(objects, record)}{why}", "bold"), soft_wrap=True)
+    console.print(f"{_done(record)} in {format_duration(record.time_s)}; written {ago} ago\n", soft_wrap=True)
     if record.history:
         console.print(_phases(record))
         console.print()
-    console.print(_attempts(record.attempts))
-    console.print()
+    if record.items is None:
+        console.print(_attempts(record.attempts))
+        console.print()
     for note in record.notes:
         console.print(Text(note, "yellow"), soft_wrap=True)
     print_bill(record.bill, local=True)
+
+
+def _done(record: JobRecord) -> str:
+    if record.items is None:
+        epochs = f"{len(record.history)} of {record.epochs} epochs"
+        return f"{epochs}, {format_count(record.rows)} rows trained on"
+    failed = f", {record.items.failed:,} of them failed," if record.items.failed else ""
+    return f"{record.items.done:,} of {record.items.total:,} items done{failed}"
 
 
 def _phases(record: JobRecord) -> Table:

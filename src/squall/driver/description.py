@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import msgspec
 
 from squall.config import BACKEND_SETTINGS, Run
 from squall.data.objects import ObjectStore
+from squall.driver.record import read_record
 from squall.driver.spec import JobSpec, Prepared
-from squall.errors import CorruptError, JobError
+from squall.errors import CorruptError, JobError, SquallError
 from squall.records import Chaos, OptimizerSpec
 from squall.registry import PLANNERS
 
@@ -98,11 +100,7 @@ def read_description(objects: ObjectStore, job: str) -> JobDescription:
     """
     where = f"{objects.url}/{_key(job)}"
     if not is_described(objects, job):
-        raise JobError(
-            "there is nothing to go on with: it has ended, or it died before its data was prepared",
-            where=f"job {job}",
-            fix=f"`squall status {job}` tells which; in the second case start it again",
-        )
+        raise _nothing_to_go_on_with(objects, job)
     try:
         found = msgspec.json.decode(objects.get(_key(job)), type=JobDescription)
     except msgspec.MsgspecError as error:
@@ -110,6 +108,24 @@ def read_description(objects: ObjectStore, job: str) -> JobDescription:
     if found.format_version != FORMAT:
         raise CorruptError(f"it is of format {found.format_version}, not {FORMAT}", where=where)
     return found
+
+
+def _nothing_to_go_on_with(objects: ObjectStore, job: str) -> JobError:
+    where = f"job {job}"
+    with contextlib.suppress(SquallError):  # not every job is on record
+        record = read_record(objects, job)
+        if record.items is not None and record.state == "running":
+            return JobError(
+                "it is a map, and nobody can go on with one but its own client: "
+                "the key that signs what its functions return is stored nowhere",
+                where=where,
+                fix="start it again; `squall map … --out FILE`, typed again, calls only what FILE.part lacks",
+            )
+    return JobError(
+        "there is nothing to go on with: it has ended, or it died before its data was prepared",
+        where=where,
+        fix=f"`squall status {job}` tells which; in the second case start it again",
+    )
 
 
 def run_of(description: JobDescription) -> Run:

@@ -1,4 +1,4 @@
-"""What makes a running job survive its driver: its log, its checkpoints, and a look for a stop flag."""
+"""What makes a running job survive its driver: its log and its checkpoints."""
 
 from __future__ import annotations
 
@@ -20,21 +20,16 @@ from squall.driver.events import (
     Tick,
 )
 from squall.driver.joblog import Entry, JobLog
-from squall.driver.logs import write_logs
 from squall.driver.record import JobRecord, Recorder
+from squall.driver.window import Logs, Window
 from squall.errors import StoreError
 from squall.log import get_logger
 
 FLUSH_S = 1.0
 """Seconds after which what has happened is written down, also if nothing hangs on it."""
 
-LOOK_S = 2.0
-"""Seconds between two looks for a stop flag; logs are written as often, if there is news."""
-
 REACHING_OUT = Launch | RequestStop | Proceed | EndLeg | Switch | Cancel | CancelAll
 """Commands by which others act: what led to them is written down before."""
-
-Logs = dict[tuple[int, int], str]
 
 _log = get_logger(__name__)
 
@@ -68,11 +63,11 @@ class Keeper:
         checkpoint: Callable[[int], None] | None,
         every_s: float | None,
     ) -> None:
-        self._objects, self._job, self._log, self._recorder = objects, job, log, recorder
+        self._job, self._log = job, log
+        self._window = Window(objects, job, recorder)
         self._checkpoint, self._every_s = checkpoint, every_s
         self._unwritten: list[Entry] = []
-        self._logs: Logs = {}
-        self._flushed = self._looked = self._kept = time.monotonic()
+        self._flushed = self._kept = time.monotonic()
         self._thread = ThreadPoolExecutor(1, "squall-checkpoint")
         self._taking: Future[None] | None = None
 
@@ -94,39 +89,17 @@ class Keeper:
     def tick(self, record: Callable[[], JobRecord], logs: Callable[[], Logs]) -> bool:
         """Do what is due; True if somebody has asked the job to stop."""
         now = time.monotonic()
-        if self._recorder.due:
-            self._recorder.write(record())
         if self._unwritten and now - self._flushed > FLUSH_S:
             self._flush()
         if self._checkpoint is not None and self._every_s is not None and now - self._kept > self._every_s:
             self._kept = now
             self._take(self._checkpoint)
-        if now - self._looked > LOOK_S:
-            self._looked = now
-            self._write_logs(logs())
-            return self._is_to_stop()
-        return False
-
-    def _is_to_stop(self) -> bool:
-        try:
-            return self._objects.exists(stop_key(self._job))
-        except StoreError as error:  # training needs no answer; the next look may get one
-            _log.warning("nobody could be asked whether job %s is to stop: %s", self._job, error)
-            return False
+        return self._window.tick(record, logs)
 
     def close(self, logs: Callable[[], Logs]) -> None:
         """Wait for a checkpoint that is being written; write the last logs."""
         self._thread.shutdown()
-        self._write_logs(logs())
-
-    def _write_logs(self, logs: Logs) -> None:
-        if logs == self._logs:
-            return
-        self._logs = logs
-        try:
-            write_logs(self._objects, self._job, logs)
-        except StoreError as error:
-            _log.warning("the logs of job %s were not written: %s", self._job, error)
+        self._window.show_logs(logs())
 
     def _flush(self) -> None:
         entries, self._unwritten = self._unwritten, []
@@ -152,11 +125,6 @@ def belongs_in_log(event: Event, commands: list[Command]) -> bool:
 def reaches_out(commands: list[Command]) -> bool:
     """Whether others will act by these commands, so that what led to them is written down before."""
     return any(isinstance(command, REACHING_OUT) for command in commands)
-
-
-def stop_key(job: str) -> str:
-    """The object that asks a job to stop."""
-    return f"jobs/{job}/stop"
 
 
 def checkpoints_of(objects: ObjectStore, job: str) -> str:

@@ -29,21 +29,33 @@ _NAME = re.compile(r"[0-9a-zA-Z_-]{1,64}")
 _log = get_logger(__name__)
 
 
+class ItemCounts(msgspec.Struct, frozen=True):
+    """Items of a map, those that have ended (delivered, failed or cancelled), and those that failed."""
+
+    total: int
+    done: int
+    failed: int
+
+
 class JobRecord(msgspec.Struct, frozen=True):
-    """A job as other processes may see it; ``written_at`` is seconds since 1970."""
+    """A job as other processes may see it; ``written_at`` is seconds since 1970.
+
+    Of a map ``items`` are its counts, and there are no epochs, rows and attempts.
+    """
 
     id: str
     state: str
     reason: str
-    epochs: int
-    rows: int
     time_s: float
     written_at: float
     bill: Bill
-    history: list[HistoryRecord]
-    attempts: list[AttemptRecord]
+    epochs: int = 0
+    rows: int = 0
+    history: list[HistoryRecord] = []
+    attempts: list[AttemptRecord] = []
     notes: list[str] = []
     tags: dict[str, str] = {}
+    items: ItemCounts | None = None
     format_version: int = 1
 
 
@@ -73,10 +85,16 @@ class Recorder:
     ----------
     objects : ObjectStore
         Where.
+
+    Attributes
+    ----------
+    wrote : bool
+        Whether it has written one.
     """
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
+        self.wrote = False
         self._written = time.monotonic()
 
     @property
@@ -86,7 +104,7 @@ class Recorder:
 
     def write(self, record: JobRecord) -> None:
         """Write it; a failure is logged, for the job itself does not depend on it."""
-        self._written = time.monotonic()
+        self._written, self.wrote = time.monotonic(), True
         try:
             self._objects.put(record_key(record.id), msgspec.json.encode(record))
         except StoreError as error:

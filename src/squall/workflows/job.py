@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import dataclasses
 import itertools
 import queue
 import threading
@@ -16,21 +17,23 @@ import uuid
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from squall.driver.claims import claim
 from squall.driver.ledger import Ledger, load_prices
-from squall.errors import SettingError
+from squall.driver.record import JobRecord, Recorder
+from squall.driver.window import LOOK_S, Logs, Window
+from squall.errors import SettingError, SquallError
 from squall.protocols import Endpoint
 from squall.records import Bill, Outcome, Shape
 from squall.registry import BACKENDS
-from squall.workflows import events
+from squall.workflows import causes, events
 from squall.workflows.futures import CallFuture
 from squall.workflows.invocations import Collected, Invocations, Returned
 from squall.workflows.machine import MapMachine, MapStatus
+from squall.workflows.recording import map_record, newest_logs
 from squall.workflows.settings import MapSettings
 from squall.workflows.storage import CallStorage, Stored
 
@@ -41,7 +44,7 @@ _END_S = 60.0
 _TOGETHER_BYTES = 64 << 10  # items that are smaller altogether are one object, which every call reads
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class _Group:
     """Items that were submitted together: pickled arguments of a pickled function, or whole calls."""
 
@@ -62,9 +65,11 @@ class MapJob:
     settings : MapSettings
     name : str
         What the user called, for messages.
+    function : str
+        Name of the user's function, for the job's record.
     """
 
-    def __init__(self, settings: MapSettings, name: str) -> None:
+    def __init__(self, settings: MapSettings, name: str, function: str = "") -> None:
         self.id = uuid.uuid4().hex[:12]
         self._settings = settings
         self._objects = settings.objects(name)
@@ -74,8 +79,11 @@ class MapJob:
         self._machine = MapMachine(Ledger(prices, settings.run.memory_mb, 0.0), settings.limits())
         self._lock = threading.Lock()  # the machine is read by other threads
         self._inbox: queue.SimpleQueue[_Message] = queue.SimpleQueue()
+        self._tags = {name: function} if function else {}
+        self._window = Window(self._objects, self.id, Recorder(self._objects))
         self._began = time.monotonic()
         self._ended_s: float | None = None
+        self._error: BaseException | None = None  # what ended the job as a whole
         self._numbers = itertools.count()
         self._submitting = threading.Lock()  # guards the two below
         self._refusal: BaseException | None = None  # why nothing more can be submitted
@@ -172,7 +180,11 @@ class MapJob:
     def status(self) -> MapStatus:
         """The job at this moment."""
         with self._lock:
-            return self._machine.status(self._now())
+            status = self._machine.status(self._now())
+        if self._error is None:
+            return status
+        told = self._error.what if isinstance(self._error, SquallError) else repr(self._error)
+        return dataclasses.replace(status, state="failed", reason=told)
 
     def bill(self) -> Bill:
         """What it costs so far."""
@@ -181,11 +193,19 @@ class MapJob:
 
     def logs(self) -> str:
         """What the functions wrote, call by call."""
-        texts = {} if self._invocations is None else self._invocations.logs()
         lines = []
-        for (slot, attempt), text in sorted(texts.items()):
+        for (slot, attempt), text in sorted(self._logs().items()):
             lines += [f"[item {slot}, attempt {attempt}] {line}" for line in text.splitlines()]
         return "\n".join(lines)
+
+    def _logs(self) -> Logs:
+        return {} if self._invocations is None else self._invocations.logs()
+
+    def _record(self) -> JobRecord:
+        return map_record(self.id, self.status(), self.bill(), self._tags)
+
+    def _shown_logs(self) -> Logs:
+        return newest_logs(self._logs())
 
     def _now(self) -> float:
         """Seconds since the job began, until it ended."""
@@ -194,7 +214,6 @@ class MapJob:
     # --------------------------------------------------------------------------- the job's life
 
     def _run(self) -> None:
-        refusal: BaseException = SettingError("the job has ended", fix="start another")
         _open_jobs.add(self)
         try:
             with ExitStack() as resources:
@@ -205,10 +224,13 @@ class MapJob:
                 resources.callback(invocations.end, self._note_killed)
                 self._drive(invocations)
         except BaseException as error:  # noqa: BLE001 (handed to whoever waits)
-            refusal = error
-        self._refuse(refusal)
-        _open_jobs.discard(self)
-        self._over.set()
+            self._error = error
+        try:
+            self._refuse(self._error or self._refusal_at_end())
+            self._window.close(self._record, self._shown_logs)
+        finally:
+            _open_jobs.discard(self)
+            self._over.set()
 
     def _open(self) -> Invocations:
         backend = self._settings.run.resolve_backend()
@@ -219,6 +241,11 @@ class MapJob:
         )
         self._invocations = Invocations(endpoint, self._storage, self._settings.timeout_s, self._inbox.put)
         return self._invocations
+
+    def _refusal_at_end(self) -> SquallError:
+        """What those are told who submit more to a job that has ended."""
+        reason = self._machine.reason
+        return causes.stopped(reason) if reason else SettingError("the job has ended", fix="start another")
 
     def _note_killed(self, key: tuple[int, int], outcome: Outcome) -> None:
         with self._lock:
@@ -248,10 +275,12 @@ class MapJob:
                 ticked = self._now()
                 self._count_objects()
                 self._handle(events.Tick(), invocations)
+                if self._window.tick(self._record, self._shown_logs):
+                    self.stop("stopped from elsewhere")
 
     def _next_event(self, invocations: Invocations) -> events.Event | None:
         try:
-            message = self._inbox.get(timeout=None if self._machine.is_idle else TICK_S)
+            message = self._inbox.get(timeout=LOOK_S if self._machine.is_idle else TICK_S)
         except queue.Empty:
             return None
         match message:

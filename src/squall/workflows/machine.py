@@ -84,7 +84,7 @@ class Limits:
 class MapStatus:
     """A map job at one moment."""
 
-    state: str  # "running", "ended" or, once a limit or a user has stopped it, "stopped"
+    state: str  # "running", "ended", "stopped" by a limit or a user, or "failed" as a whole
     items: int
     done: int  # delivered, failed or cancelled
     failed: int

@@ -72,7 +72,7 @@ def map(
     """
     settings = map_settings("map", run, functions=[fn], chunksize=chunksize, timeout=timeout, retries=retries)
     function, payloads = pickled("map", fn, items)
-    job = MapJob(settings, "map")
+    job = MapJob(settings, "map", _name(fn))
     futures = job.submit(payloads, function, settings.chunksize)
     job.close()
     return MapFutures(job, futures)
@@ -93,7 +93,7 @@ def call(
     """
     settings = map_settings("call", run, functions=[fn], timeout=timeout, retries=retries)
     payload = whole_call("call", fn, args, kwargs)
-    job = MapJob(settings, "call")
+    job = MapJob(settings, "call", _name(fn))
     (future,) = job.submit([payload], None, 1, whole=True)
     job.close()
     return future
@@ -124,7 +124,7 @@ def map_reduce(
     )
     function, payloads = pickled("map_reduce", fn, items)
     whole_call("map_reduce", reduce_fn, ([],), {})  # told now if it cannot be pickled
-    job = MapJob(settings, "map_reduce")
+    job = MapJob(settings, "map_reduce", _name(fn))
     mapped = job.submit(payloads, function, settings.chunksize)
     (reduced,) = job.promise(1, whole=True)
     left = len(mapped)
