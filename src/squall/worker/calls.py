@@ -7,7 +7,6 @@ and readers take the first result that they meet of an item.
 
 from __future__ import annotations
 
-import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from squall.data.objects import ObjectStore
 from squall.errors import SerializationError
 from squall.protocols import FunctionContext
 from squall.records import CallsDone, CallTask, ItemEnd
+from squall.worker import alarm
 from squall.worker.pickles import Seal, Verified, check_version, dumps, loads
 
 _FLUSH_BYTES = 8 << 20
@@ -123,16 +123,15 @@ def _call(function: Any, payload: Verified, position: int, timeout_s: float | No
     inside = True
     try:
         if timeout_s is not None:
-            # Not caught: the signal ends this process whatever it is doing, in C code, too.
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.setitimer(signal.ITIMER_REAL, timeout_s)
+            alarm.arm(timeout_s)
         return ItemEnd(position, True), dumps(_apply(function, payload))
     except SystemExit:  # ends the process, as anywhere
         raise
     except BaseException as error:  # noqa: BLE001 (whatever it is, the caller is told)
         return _raised(position, error)
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        if timeout_s is not None:
+            alarm.disarm()
         inside = False
 
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from squall.driver.ledger import Ledger
 from squall.errors import SquallError
 from squall.records import Outcome, OutcomeKind
+from squall.worker import alarm
 from squall.workflows import causes
 from squall.workflows.events import (
     Call,
@@ -50,7 +51,6 @@ MAX_CALL_BYTES = 16 << 20
 
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.1, 5.0
 _MAX_THROTTLED = 30  # refusals in a row without any call that ran: more than two minutes
-_SIGALRM = 14  # how a function ends an item that took too long
 _HOPELESS = ("SettingError", "SerializationError")  # raised by our own code in a function
 
 
@@ -402,7 +402,7 @@ def _pause(times: int) -> float:
 
 
 def _kind_of(outcome: Outcome) -> OutcomeKind:
-    if outcome.kind is OutcomeKind.KILLED and outcome.signal == _SIGALRM:
+    if outcome.kind is OutcomeKind.KILLED and outcome.signal in alarm.SIGNALS:
         return OutcomeKind.TIMED_OUT
     return outcome.kind
 
