@@ -8,7 +8,6 @@ import msgspec
 
 from squall.records import HeldOut, HistoryRecord, Phases, Report
 
-
 _SUMS = tuple(name for name in Phases.__struct_fields__ if name != "peak_rss")
 
 
