@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from squall.config import LocalBackend as LocalBackend
     from squall.config import Run as Run
     from squall.data.arrays import from_arrays as from_arrays
+    from squall.data.bow import read_bow as read_bow
     from squall.data.csv import read_csv as read_csv
     from squall.data.dataset import Dataset as Dataset
     from squall.data.parquet import read_parquet as read_parquet
@@ -60,6 +61,7 @@ _NAMES = {
     "make_pipeline": "squall.estimators.pipeline:make_pipeline",
     "map": "squall.workflows.map:map",
     "map_reduce": "squall.workflows.map:map_reduce",
+    "read_bow": "squall.data.bow:read_bow",
     "read_csv": "squall.data.csv:read_csv",
     "read_parquet": "squall.data.parquet:read_parquet",
     "read_ratings": "squall.data.ratings:read_ratings",
@@ -91,6 +93,7 @@ __all__ = [
     "make_pipeline",
     "map",
     "map_reduce",
+    "read_bow",
     "read_csv",
     "read_parquet",
     "read_ratings",
