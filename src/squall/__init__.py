@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from squall.config import LocalBackend as LocalBackend
     from squall.config import Run as Run
     from squall.data.arrays import from_arrays as from_arrays
+    from squall.data.bow import read_bow as read_bow
     from squall.data.csv import read_csv as read_csv
     from squall.data.dataset import Dataset as Dataset
     from squall.data.dataset import open_dataset as open_dataset
     from squall.data.parquet import read_parquet as read_parquet
     from squall.data.ratings import read_ratings as read_ratings
+    from squall.data.words import read_text as read_text
     from squall.driver.job import Job as Job
     from squall.driver.shutdown import shutdown as shutdown
     from squall.errors import SquallError as SquallError
@@ -76,9 +78,11 @@ _NAMES = {
     "map": "squall.workflows.map:map",
     "map_reduce": "squall.workflows.map:map_reduce",
     "open_dataset": "squall.data.dataset:open_dataset",
+    "read_bow": "squall.data.bow:read_bow",
     "read_csv": "squall.data.csv:read_csv",
     "read_parquet": "squall.data.parquet:read_parquet",
     "read_ratings": "squall.data.ratings:read_ratings",
+    "read_text": "squall.data.words:read_text",
     "register_joblib": "squall.workflows.joblib_backend:register_joblib",
     "save": "squall.estimators.persistence:save",
     "shutdown": "squall.driver.shutdown:shutdown",
@@ -115,9 +119,11 @@ __all__ = [
     "map",
     "map_reduce",
     "open_dataset",
+    "read_bow",
     "read_csv",
     "read_parquet",
     "read_ratings",
+    "read_text",
     "register_joblib",
     "save",
     "shutdown",
