@@ -25,7 +25,7 @@ from squall.store.connection import Connection
 from squall.store.process import shared_store
 from squall.testing import Chaos
 
-REPORTING, SILENT = 300.0, 1e7  # how many times as slow
+REPORTING, SILENT = 1000.0, 1e7  # how many times as slow
 
 
 def cpu_s(pid: int) -> float:
