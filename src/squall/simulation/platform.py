@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import random
+import traceback
 from collections.abc import Callable, Generator
 from typing import Any
 
 from squall.errors import PlatformError, SquallError
 from squall.functions import payload
 from squall.functions.invocation import Ending
+from squall.functions.limits import load_limits
+from squall.functions.shapes import check_shape
 from squall.records import Outcome, OutcomeKind, Shape
 from squall.simulation.clock import VirtualClock
 from squall.simulation.scenario import KINDS, PlatformModel
@@ -26,9 +29,11 @@ class VirtualContext:
 
     temp_dir = ""
 
-    def __init__(self, clock: VirtualClock, number: int, shape: Shape, cold_start_s: float) -> None:
+    def __init__(
+        self, clock: VirtualClock, call_id: str, number: int, shape: Shape, cold_start_s: float
+    ) -> None:
         self._clock, self.number = clock, number
-        self.invocation_id = f"simulated-{number}"
+        self.invocation_id, self.handler = call_id, shape.handler
         self.memory_mb, self.cold_start_s = shape.memory_mb, cold_start_s
         self._ends = clock.now + shape.timeout_s
         self.started = clock.now
@@ -45,8 +50,8 @@ class VirtualContext:
 class _Run:
     """One run of a program: an invocation has one, two if it is doubled, none if it is dropped."""
 
-    def __init__(self, platform: SimulatedPlatform, shape: Shape, event: dict[str, Any]) -> None:
-        self._platform, self._shape, self._event = platform, shape, event
+    def __init__(self, platform: SimulatedPlatform, call_id: str, shape: Shape, event: bytes) -> None:
+        self._platform, self._id, self._shape, self._event = platform, call_id, shape, event
         self._program: Seconds | None = None
         self._ended = False
         self.on_end: Callable[[Outcome], None] = _nobody
@@ -64,7 +69,7 @@ class _Run:
         platform.running[self] = None
         platform.clock.after(platform.start_s(cold=self._cold), self._begin)
 
-    def end(self, kind: OutcomeKind, *, value: Any = None, error: str = "", error_type: str = "") -> bool:
+    def end(self, kind: OutcomeKind, *, value: Any = None, raised: BaseException | None = None) -> bool:
         """It ends, whatever it does; False if it has ended already."""
         if self._ended:
             return False
@@ -79,8 +84,7 @@ class _Run:
         outcome = Outcome(
             kind,
             value,
-            error_type,
-            error,
+            *(("", "", "") if raised is None else _told(raised)),
             signal=9 if kind is OutcomeKind.KILLED else 0,
             cold=self._cold,
             billed_s=billed,
@@ -94,8 +98,8 @@ class _Run:
             return
         platform = self._platform
         cold_s = platform.clock.now - self._requested if self._cold else 0.0
-        self._context = VirtualContext(platform.clock, platform.count(), self._shape, cold_s)
-        self._program = platform.program(self._event, self._context)
+        self._context = VirtualContext(platform.clock, self._id, platform.count(), self._shape, cold_s)
+        self._program = platform.program(payload.decode(self._event), self._context)
         platform.clock.after(self._shape.timeout_s, lambda: self.end(OutcomeKind.TIMED_OUT))
         if self.dies_after_s < math.inf:
             platform.clock.after(self.dies_after_s, lambda: self.end(self.dies_of))
@@ -108,14 +112,29 @@ class _Run:
         try:
             pause = next(self._program)
         except StopIteration as stop:
-            if self.fails:
-                self.end(OutcomeKind.RAISED, error="a fault of the user's code", error_type="ValueError")
-            else:
-                self.end(OutcomeKind.RETURNED, value=stop.value)
-        except SquallError as error:
-            self.end(OutcomeKind.RAISED, error=str(error), error_type=f"squall.errors.{type(error).__name__}")
+            self._has_returned(stop.value)
+        except self._platform.expected as error:
+            self.end(OutcomeKind.RAISED, raised=error)
         else:
             self._platform.clock.after(pause * self.slowness, self._advance)
+
+    def _has_returned(self, value: Any) -> None:
+        if self.fails:
+            self.end(OutcomeKind.RAISED, raised=ValueError("a fault of the user's code"))
+            return
+        try:
+            sent = payload.encode(value)
+        except ValueError as error:
+            self.end(OutcomeKind.RAISED, raised=ValueError(f"the return value cannot be sent: {error}"))
+        else:
+            self.end(OutcomeKind.RETURNED, value=payload.decode(sent))
+
+
+def _told(error: BaseException) -> tuple[str, str, str]:
+    """Type, text and traceback."""
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return name, str(error), "".join(traceback.format_exception(error))
 
 
 def _nobody(outcome: Outcome) -> None:
@@ -152,8 +171,7 @@ class SimulatedEndpoint:
 
     def invoke(self, event: dict[str, Any]) -> SimulatedInvocation:
         """Start one invocation, or what a fault makes of it."""
-        payload.encode_event(event)
-        return self._platform.call(self._shape, event)
+        return self._platform.call(self._shape, payload.encode_event(event))
 
 
 class SimulatedPlatform:
@@ -169,6 +187,8 @@ class SimulatedPlatform:
         What they do, whichever handler a shape names.
     chance : random.Random
         Decides all that the model leaves open.
+    expected : type
+        Exceptions of programs that are outcomes; any other is a fault of the simulation and comes through.
 
     Attributes
     ----------
@@ -181,20 +201,26 @@ class SimulatedPlatform:
     name = "simulated"
 
     def __init__(
-        self, clock: VirtualClock, model: PlatformModel, program: Program, chance: random.Random
+        self,
+        clock: VirtualClock,
+        model: PlatformModel,
+        program: Program,
+        chance: random.Random,
+        expected: type[Exception] = SquallError,
     ) -> None:
-        self.clock, self.program = clock, program
+        self.clock, self.program, self.expected = clock, program, expected
         self._model, self._chance = model, chance
         self.running: dict[_Run, None] = {}  # in the order of their starts
         self.environments = 0  # warm and free
         self.billed_s: list[float] = []
         self._n_runs = self._n_calls = 0
         self._closed = False
+        self._limits = load_limits("aws-lambda")
 
     def prepare(self, shape: Shape) -> SimulatedEndpoint:
-        """A function of this shape."""
-        if self._closed:
-            raise PlatformError("this simulated platform is closed", fix="make a new one")
+        """A function of this shape, with the memory that AWS Lambda gives."""
+        self._check_open()
+        check_shape(shape, self._limits.memory_mb_min, self._limits.memory_mb_max)
         timeout_s = min(shape.timeout_s, self._model.lifetime_s)
         return SimulatedEndpoint(self, Shape(shape.handler, shape.memory_mb, timeout_s))
 
@@ -210,8 +236,13 @@ class SimulatedPlatform:
 
     # ------------------------------------------------------------------------- for its parts
 
-    def call(self, shape: Shape, event: dict[str, Any]) -> SimulatedInvocation:
+    def _check_open(self) -> None:
+        if self._closed:
+            raise PlatformError("this simulated platform is closed", fix="make a new one")
+
+    def call(self, shape: Shape, event: bytes) -> SimulatedInvocation:
         """See :meth:`SimulatedEndpoint.invoke`."""
+        self._check_open()
         self._n_calls += 1
         invocation = SimulatedInvocation(f"simulated-call-{self._n_calls}")
         invocation.cancels = self._model.cancels
@@ -224,10 +255,8 @@ class SimulatedPlatform:
             self._start(invocation, shape, event, fault)
         return invocation
 
-    def _start(
-        self, invocation: SimulatedInvocation, shape: Shape, event: dict[str, Any], fault: str
-    ) -> None:
-        run = invocation.run = _Run(self, shape, event)
+    def _start(self, invocation: SimulatedInvocation, shape: Shape, event: bytes, fault: str) -> None:
+        run = invocation.run = _Run(self, invocation.id, shape, event)
         run.on_end = lambda outcome: self._tell(invocation, outcome)
         run.fails = self._chance.random() < self._model.fail
         if fault in ("kill", "memory"):
@@ -243,7 +272,7 @@ class SimulatedPlatform:
             self._give_up(invocation)
         run.start()
         if fault == "duplicate":
-            second = _Run(self, shape, event)
+            second = _Run(self, invocation.id, shape, event)
             self.clock.after(self._chance.uniform(0, 2 * self._model.cold_start_s), second.start)
 
     def take_environment(self) -> bool:

@@ -3,22 +3,30 @@
 To test a platform, derive from `FunctionPlatformContract` in a test module and override the
 ``platform`` fixture::
 
-    class TestMyPlatform(FunctionPlatformContract):
-        @pytest.fixture(scope="class")
-        def platform(self):
-            platform = MyPlatform()
-            yield platform
-            platform.close()
+    @pytest.fixture(scope="module")
+    def shared():
+        platform = MyPlatform()
+        yield platform
+        platform.close()
 
-One platform may serve all tests of the class, in any order.
+
+    class TestMyPlatform(FunctionPlatformContract):
+        @pytest.fixture
+        def platform(self, shared):
+            return shared
+
+One platform may serve all tests of the class, in any order.  What a platform cannot have, it declares
+(``lacks = frozenset({"memory"})``): the tests of that are then skipped, each with this as its reason.
 """
 
 from __future__ import annotations
 
+import functools
 import signal
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import pytest
 
@@ -28,6 +36,7 @@ from squall.protocols import Endpoint, FunctionPlatform, Invocation
 from squall.records import Outcome, OutcomeKind, Shape
 
 HANDLERS = "squall.testing.handlers"
+_ROUNDING_S = 1e-6
 WAIT_S = 30.0
 """Longer than any call here takes: a wait that reaches it is a failure."""
 
@@ -48,12 +57,52 @@ def event_of(size: int) -> dict[str, str]:
     return {"x": "a" * (size - len('{"x":""}'))}
 
 
-class FunctionPlatformContract:
-    """The tests.  Attributes tell what cannot be taken for granted everywhere."""
+CAPABILITIES = {
+    "memory": "real memory, which is measured and limited",
+    "processes": "processes of their own, which exit, take signals and have process ids",
+    "output": "output that is kept",
+    "files": "temp folders",
+}
+"""What functions have, unless their platform declares that it lacks it."""
 
-    limits_memory = True
+Test = TypeVar("Test", bound=Callable[..., None])
+
+
+def needs(capability: str) -> Callable[[Test], Test]:
+    """For tests of what not every platform has."""
+    what = CAPABILITIES[capability]
+
+    def marked(test: Test) -> Test:
+        @functools.wraps(test)
+        def guarded(self: _Contract, *args: Any, **kwargs: Any) -> None:
+            if capability in self.lacks:
+                pytest.skip(f"declared: functions of this platform have no {what}")
+            test(self, *args, **kwargs)
+
+        return cast(Test, guarded)
+
+    return marked
+
+
+class _Contract:
+    """What may differ.  A platform in virtual time overrides `now` and `pause`."""
+
+    lacks: frozenset[str] = frozenset()
+    """Names in `CAPABILITIES`."""
     memory_slack_mb = 192
     """How far a function may overshoot its memory before it is ended."""
+
+    def now(self, platform: FunctionPlatform) -> float:
+        """Seconds, as the platform counts them."""
+        return time.monotonic()
+
+    def pause(self, platform: FunctionPlatform, seconds: float) -> None:
+        """Let that many seconds pass."""
+        time.sleep(seconds)
+
+
+class FunctionPlatformContract(_Contract):
+    """The tests."""
 
     @pytest.fixture
     def platform(self) -> FunctionPlatform:
@@ -65,6 +114,7 @@ class FunctionPlatformContract:
     def test_is_a_platform(self, platform: FunctionPlatform) -> None:
         assert isinstance(platform, FunctionPlatform)
         assert platform.name
+        assert self.lacks <= CAPABILITIES.keys()
 
     def test_endpoint_knows_its_shape(self, platform: FunctionPlatform) -> None:
         assert platform.prepare(shape("echo")).shape == shape("echo")
@@ -122,12 +172,14 @@ class FunctionPlatformContract:
         assert outcome.kind is OutcomeKind.RAISED
         assert "return value" in outcome.error
 
+    @needs("processes")
     @pytest.mark.parametrize("hard", [False, True])
     @pytest.mark.parametrize("code", [0, 3])
     def test_exit(self, platform: FunctionPlatform, code: int, hard: bool) -> None:
         outcome = call(platform, "exit_with", code=code, hard=hard)
         assert (outcome.kind, outcome.exit_code) == (OutcomeKind.EXITED, code)
 
+    @needs("processes")
     @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGABRT])
     def test_signal(self, platform: FunctionPlatform, number: signal.Signals) -> None:
         outcome = call(platform, "kill_self", signal=number)
@@ -137,16 +189,15 @@ class FunctionPlatformContract:
     def test_timeout(self, platform: FunctionPlatform, handler: str) -> None:
         outcome = call(platform, shape(handler, timeout_s=0.3), seconds=60)
         assert outcome.kind is OutcomeKind.TIMED_OUT
-        assert 0.3 <= outcome.billed_s < 5
+        assert 0.3 - _ROUNDING_S <= outcome.billed_s < 5
 
     def test_timeout_counts_each_call_anew(self, platform: FunctionPlatform) -> None:
         brief = shape("sleep", timeout_s=0.6)
         for _ in range(3):
             assert call(platform, brief, seconds=0.3).kind is OutcomeKind.RETURNED
 
+    @needs("memory")
     def test_out_of_memory(self, platform: FunctionPlatform) -> None:
-        if not self.limits_memory:
-            pytest.skip("this platform does not limit memory")
         limit = 128
         outcome = call(
             platform,
@@ -158,17 +209,20 @@ class FunctionPlatformContract:
         assert "128" in outcome.error
         assert outcome.peak_memory >= limit << 20
 
+    @needs("memory")
     def test_memory_within_the_limit(self, platform: FunctionPlatform) -> None:
         # Held for long enough that a platform which samples sees it.
         outcome = call(platform, shape("allocate", memory_mb=256), megabytes=150, hold_s=0.5)
         assert outcome.kind is OutcomeKind.RETURNED
         assert 150 << 20 <= outcome.peak_memory <= 256 << 20
 
+    @needs("memory")
     def test_killed_is_not_out_of_memory(self, platform: FunctionPlatform) -> None:
         """Even when nearly all memory is in use."""
         roomy = shape("allocate_and_die", memory_mb=256)
         assert call(platform, roomy, megabytes=180).kind is OutcomeKind.KILLED
 
+    @needs("processes")
     def test_works_on_after_a_death(self, platform: FunctionPlatform) -> None:
         same = shape("exit_if")
         assert call(platform, same, exit=True).kind is OutcomeKind.EXITED
@@ -177,6 +231,7 @@ class FunctionPlatformContract:
 
     # ------------------------------------------------------------------------ environments
 
+    @needs("files")
     def test_temp_folder_is_empty_at_each_start(self, platform: FunctionPlatform) -> None:
         for _ in range(3):
             found = call(platform, "litter").value
@@ -190,9 +245,9 @@ class FunctionPlatformContract:
 
     def test_billed_time_covers_the_call(self, platform: FunctionPlatform) -> None:
         endpoint = platform.prepare(shape("sleep"))
-        started = time.monotonic()
+        started = self.now(platform)
         outcome = endpoint.invoke({"seconds": 0.2}).outcome(WAIT_S)
-        assert 0.2 <= outcome.billed_s <= time.monotonic() - started
+        assert 0.2 - _ROUNDING_S <= outcome.billed_s <= self.now(platform) - started + _ROUNDING_S
 
     # ------------------------------------------------------------------------------ events
 
@@ -213,12 +268,14 @@ class FunctionPlatformContract:
 
     # ------------------------------------------------------------------------- invocations
 
+    @needs("output")
     def test_logs(self, platform: FunctionPlatform) -> None:
         invocation = platform.prepare(shape("write")).invoke({"text": "grüße"})
         invocation.outcome(WAIT_S)
         for source in ("by print", "to stderr", "by write", "by a child"):
             assert f"grüße {source}\n" in invocation.logs()
 
+    @needs("output")
     def test_logs_belong_to_their_call(self, platform: FunctionPlatform) -> None:
         endpoint = platform.prepare(shape("write"))
         for text in ("first", "second"):
@@ -259,11 +316,12 @@ class FunctionPlatformContract:
 
     def test_cancel(self, platform: FunctionPlatform) -> None:
         invocation = platform.prepare(shape("sleep")).invoke({"seconds": 3})
-        time.sleep(0.1)
+        self.pause(platform, 0.1)
         expected = OutcomeKind.KILLED if invocation.cancel() else OutcomeKind.RETURNED
         assert invocation.outcome(WAIT_S).kind is expected
         assert invocation.cancel() is False
 
+    @needs("processes")
     def test_calls_run_side_by_side(self, platform: FunctionPlatform) -> None:
         endpoint = platform.prepare(shape("sleep"))
         invocations = [endpoint.invoke({"seconds": 0.5}) for _ in range(3)]
@@ -306,7 +364,7 @@ class FunctionPlatformContract:
         assert caught.value.fix
 
 
-class ClosingContract:
+class ClosingContract(_Contract):
     """What must hold when a platform is closed; ``fresh`` gives a platform to one test alone."""
 
     @pytest.fixture
@@ -316,7 +374,7 @@ class ClosingContract:
 
     def test_close_ends_what_runs(self, fresh: FunctionPlatform) -> None:
         invocation = fresh.prepare(shape("sleep")).invoke({"seconds": 60})
-        time.sleep(0.1)
+        self.pause(fresh, 0.1)
         fresh.close()
         assert invocation.outcome(WAIT_S).kind in {OutcomeKind.KILLED, OutcomeKind.LOST}
         assert invocation.cancel() is False

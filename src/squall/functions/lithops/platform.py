@@ -23,6 +23,7 @@ from squall.functions import payload
 from squall.functions.invocation import Ending
 from squall.functions.lithops import inside
 from squall.functions.local.chaos import ChaosPlatform
+from squall.functions.shapes import check_shape
 from squall.log import get_logger
 from squall.protocols import FunctionPlatform
 from squall.records import Outcome, OutcomeKind, Shape
@@ -126,7 +127,7 @@ class LithopsPlatform:
             form ``"module:function"``.
         """
         self._check_open()
-        _check_shape(shape)
+        check_shape(shape, _MIN_MEMORY_MB, _MAX_MEMORY_MB)
         timeout_s = min(shape.timeout_s, self._lifetime_s)
         return LithopsEndpoint(self, Shape(shape.handler, shape.memory_mb, timeout_s))
 
@@ -285,19 +286,3 @@ def _lost(error: BaseException, future: Any) -> Outcome:
     kind = kinds.get(type(error), OutcomeKind.LOST)
     seconds = float(future.stats.get("worker_exec_time", 0.0))
     return Outcome(kind, error=f"{type(error).__name__}: {error}", cold=True, billed_s=seconds)
-
-
-def _check_shape(shape: Shape) -> None:
-    module, _, function = shape.handler.partition(":")
-    if not module or not function or module == "__main__":
-        raise PlatformError(
-            f"the handler {shape.handler!r} cannot be imported by a worker",
-            fix='name it as "module:function", in a module that is installed in the runtime',
-        )
-    if not shape.timeout_s > 0:
-        raise PlatformError(f"a timeout of {shape.timeout_s} s", fix="give the function some time")
-    if not _MIN_MEMORY_MB <= shape.memory_mb <= _MAX_MEMORY_MB:
-        raise PlatformError(
-            f"functions of {shape.memory_mb:,} MB cannot be had",
-            fix=f"ask for {_MIN_MEMORY_MB} to {_MAX_MEMORY_MB:,} MB, and not more than the platform gives",
-        )

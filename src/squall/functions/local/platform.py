@@ -24,6 +24,7 @@ from squall.functions.limits import PlatformLimits, load_limits
 from squall.functions.local import wire
 from squall.functions.local.connection import Connection, ConnectionEndedError, LauncherKilledError
 from squall.functions.local.readable import readable
+from squall.functions.shapes import check_shape
 from squall.log import get_logger
 from squall.records import Shape
 
@@ -303,23 +304,6 @@ def _object_store_variables() -> dict[str, str]:
 
 
 def _check_shape(shape: Shape, limits: PlatformLimits | None) -> None:
-    module, colon, function = shape.handler.partition(":")
-    if not (module and colon and function):
-        raise PlatformError(
-            f"the handler {shape.handler!r} has no function", fix='name it as "module:function"'
-        )
-    if module == "__main__":
-        raise PlatformError(
-            f"the handler {shape.handler!r} is in the main script, which functions cannot import",
-            fix="move it into a module of its own",
-        )
-    if not shape.timeout_s > 0:
-        raise PlatformError(f"a timeout of {shape.timeout_s} s", fix="give the function some time")
     machine_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
     low = limits.memory_mb_min if limits else _MIN_MEMORY_MB
-    high = min(machine_mb, limits.memory_mb_max) if limits else machine_mb
-    if not low <= shape.memory_mb <= high:
-        raise PlatformError(
-            f"functions of {shape.memory_mb:,} MB cannot be had here",
-            fix=f"ask for {low} to {high:,} MB",
-        )
+    check_shape(shape, low, min(machine_mb, limits.memory_mb_max) if limits else machine_mb)
