@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import logging
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from squall.records import OptimizerSpec, Stamp, TableSpec
 from squall.store import Store, connect
 from squall.store.admin import StoreAdmin
 from squall.store.cluster import ServeSettings, StoreCluster
+from squall.store.serving import Rationed
 from squall.store.snapshots import Archive
 from squall.store.uploads import PART_BYTES
 from squall.testing.store import filled, report_of
@@ -221,6 +225,7 @@ def test_stat(two_shards: Served) -> None:
         ({"listen": "tcp://0.0.0.0:0", "token": "0" * 64}, ["can be guessed"]),
         ({"listen": "http://x", "shards": 0, "memory": "x"}, ["listen", "shards", "memory"]),
         ({"listen": "unix:/tmp/x", "shards": 2}, ["one shard"]),
+        ({"listen": "tcp://127.0.0.1:65534", "shards": 3}, ["65535 is the last one"]),
         ({"snapshot_every": "0.1s", "keep": 0}, ["below 1s", "needs snapshot", "keep"]),
         ({"tls_cert": Path("/nowhere")}, ["belong together", "not a file", "needs a token"]),
     ],
@@ -235,6 +240,66 @@ def test_a_taken_port_is_told() -> None:
     with StoreCluster(ServeSettings()) as cluster:
         with pytest.raises(StoreError, match="cannot listen"):
             StoreCluster(ServeSettings(listen=cluster.address))
+
+
+@pytest.mark.parametrize(
+    ("listen", "fix"),
+    [
+        ("tcp://192.0.2.1:0", "an address that this machine has"),
+        ("tcp://no-such-host.invalid:0", "check the name"),
+        ("unix:/nowhere/at/all", "a folder that exists"),
+        ("unix:/tmp/" + "x" * 200, "at most 100 characters"),
+        ("unix:{tmp_path}/file", "remove the file"),
+    ],
+)
+def test_each_way_not_to_listen_has_a_fix_of_its_own(listen: str, fix: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    token, shards = "0123456789abcdefghij", 2 if listen.startswith("tcp") else 1
+    with pytest.raises(StoreError, match="cannot listen") as caught:
+        StoreCluster(ServeSettings(listen=listen.format(tmp_path=tmp_path), shards=shards, token=token))
+    assert fix in str(caught.value)
+
+
+def test_a_store_on_all_addresses_is_known_by_its_machines_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """(It listens on the loopback interface only here.)"""
+    monkeypatch.setattr(ServeSettings, "is_everywhere", property(lambda self: self.host == "127.0.0.1"))
+    with StoreCluster(ServeSettings()) as cluster:
+        assert cluster.address.startswith(f"tcp://{socket.gethostname()}:")
+    monkeypatch.undo()
+    token = "0123456789abcdefghij"
+    told = {
+        host: ServeSettings(listen=f"tcp://{host}:0", token=token).is_everywhere
+        for host in ("0.0.0.0", "[::]", "127.0.0.1", "myhost")
+    }
+    assert told == {"0.0.0.0": True, "[::]": True, "127.0.0.1": False, "myhost": False}
+
+
+@pytest.mark.parametrize("place", ["nosuch://x", "file"])
+def test_a_bad_place_for_snapshots_is_told_once(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="the snapshot store refused") as caught:
+        StoreCluster(ServeSettings(shards=2, snapshot=place))
+    assert "check the URL" in str(caught.value) and "Debug source" not in str(caught.value)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_flood_of_refusals_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    async def flood() -> None:
+        rationed = Rationed(logging.getLogger("squall.flood"), quiet_s=0.05)
+        for number in range(1000):
+            rationed.warn(f"it claims {number} bytes")
+            rationed.warn("it is " + "x" * number)
+        while len(caplog.messages) < 11:
+            await asyncio.sleep(0.01)
+        rationed.warn("it claims 7 bytes")
+
+    asyncio.run(flood())
+    assert caplog.messages[:2] == ["it claims 0 bytes", "it is "]
+    assert caplog.messages[9] == "it is " + "x" * 8
+    assert caplog.messages[10:] == ["and 1990 more like these in the last 0.05 s", "it claims 7 bytes"]
 
 
 def test_tls_asks_for_the_token_and_hides_it(tls: Served) -> None:

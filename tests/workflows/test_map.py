@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import importlib
 import itertools
 import os
 import signal
@@ -229,6 +230,43 @@ def test_a_function_or_an_item_that_cannot_be_pickled_is_told_at_once() -> None:
         squall.map(lambda x: lock, [1], run=RUN)
     with pytest.raises(SerializationError, match="item 2"):
         squall.map(square, [0, 1, lock], run=RUN)
+
+
+def test_what_cannot_be_sent_with_a_local_module_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "locked_module.py").write_text(
+        "import threading\nLIMIT = 3\nCLIENT = {'url': 'x', 'lock': threading.Lock()}\n"
+        "def work(x): return CLIENT['url']\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    locked_module = importlib.import_module("locked_module")
+    told = r"in the variable CLIENT of the module locked_module"
+    with pytest.raises(SerializationError, match=told):
+        squall.map(locked_module.work, [1], run=RUN)
+    with pytest.raises(SerializationError, match=told):
+        squall.map(lambda x: locked_module.LIMIT + x, [1], run=RUN)
+    del sys.modules["locked_module"]
+
+
+@pytest.mark.parametrize("size", [10**4, 10**7])
+def test_a_huge_message_is_cut_in_words(size: int) -> None:
+    def fails(size: int) -> None:
+        raise ValueError("x" * size)
+
+    (future,) = ended(squall.map(fails, [size], run=RUN))
+    error = future.exception()
+    small = size < 1 << 20
+    assert type(error) is (ValueError if small else FunctionError), "a large one comes as words only"
+    words = str(error.__cause__ if small else error)
+    assert len(words) < 20_000 and "characters more)" in words and "in fails" in words
+
+
+def test_items_that_are_none_are_told_with_all_else() -> None:
+    with pytest.raises(SettingError, match="items=3 cannot be gone through"):
+        squall.map(abs, 3, run=RUN)  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match=r"(?s)2 settings are wrong.*items=None.*retries"):
+        squall.map_reduce(abs, None, sum, run=RUN, retries=-1)  # type: ignore[arg-type]
 
 
 def test_all_wrong_settings_at_once() -> None:

@@ -23,6 +23,7 @@ from squall.workflows.futures import MapFutures, progress_line
 from squall.workflows.local_modules import local_modules
 
 _TOLD = 20  # failed items that are told one by one
+_SHOWN = 1000  # characters of what one of them raised
 
 
 @dataclass(frozen=True)
@@ -235,4 +236,6 @@ def _line(value: Any) -> str:
 def _told(error: BaseException) -> str:
     if isinstance(error, SquallError):
         return error.what
-    return f"{type(error).__name__}: {error}"
+    text = str(error)
+    more = f"… (and {len(text) - _SHOWN:,} characters more)" if len(text) > _SHOWN else ""
+    return f"{type(error).__name__}: {text[:_SHOWN]}{more}"

@@ -40,7 +40,9 @@ def run_serve(settings: ServeSettings) -> None:
 
 def _announce(settings: ServeSettings, store: StoreCluster) -> None:
     shards = f"{settings.shards} shard{'s' * (settings.shards > 1)}"
-    console.print(f"serving {shards} at {store.address}", soft_wrap=True)
+    everywhere = not settings.is_unix and settings.is_everywhere
+    where = f"all addresses of this machine, by name {store.address}" if everywhere else store.address
+    console.print(f"serving {shards} at {where}", soft_wrap=True)
     if not settings.is_unix and not is_loopback(settings.host) and settings.tls_cert is None:
         console.print(
             "warning: without TLS anybody on the network can read and change what is sent; "
@@ -52,8 +54,11 @@ def _announce(settings: ServeSettings, store: StoreCluster) -> None:
         console.print(
             "no snapshots: what a shard holds is lost when it dies (--snapshot URL)", soft_wrap=True
         )
+    elsewhere = " (where that name is not known, by its IP address)" if everywhere else ""
     console.print(
-        f'use it by squall.Run(store="{store.address}"); end it by Ctrl-C', soft_wrap=True, markup=False
+        f'use it by squall.Run(store="{store.address}"){elsewhere}; end it by Ctrl-C',
+        soft_wrap=True,
+        markup=False,
     )
 
 

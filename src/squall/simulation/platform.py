@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import traceback
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -16,6 +15,7 @@ from squall.functions.shapes import check_shape
 from squall.records import Outcome, OutcomeKind, Shape
 from squall.simulation.clock import VirtualClock
 from squall.simulation.scenario import KINDS, PlatformModel
+from squall.worker import telling
 
 Seconds = Generator[float, None, Any]
 """What a program is while it runs: it yields the seconds that it works or waits, and returns its value."""
@@ -84,7 +84,7 @@ class _Run:
         outcome = Outcome(
             kind,
             value,
-            *(("", "", "") if raised is None else _told(raised)),
+            *(("", "", "") if raised is None else telling.told(raised, __file__)),
             signal=9 if kind is OutcomeKind.KILLED else 0,
             cold=self._cold,
             billed_s=billed,
@@ -128,13 +128,6 @@ class _Run:
             self.end(OutcomeKind.RAISED, raised=ValueError(f"the return value cannot be sent: {error}"))
         else:
             self.end(OutcomeKind.RETURNED, value=payload.decode(sent))
-
-
-def _told(error: BaseException) -> tuple[str, str, str]:
-    """Type, text and traceback."""
-    kind = type(error)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    return name, str(error), "".join(traceback.format_exception(error))
 
 
 def _nobody(outcome: Outcome) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import ipaddress
 import os
 import secrets
@@ -49,6 +50,7 @@ MIN_TOKEN, MIN_TOKEN_LETTERS = 20, 6
 """Characters, and different ones, that a token needs beyond the loopback interface: a recorded greeting
 lets anybody try tokens without asking the store."""
 
+_LAST_PORT = 65535
 _POLL_S = 0.1
 _log = get_logger(__name__)
 
@@ -116,11 +118,14 @@ class ServeSettings:
                 problems.add("a Unix socket has no TLS")
             return
         try:
-            host = self.host
-            _ = self.port
+            host, port = self.host, self.port
         except ValueError:
             problems.add(f'listen={self.listen!r} must be "tcp://host:port" or "unix:/path"')
             return
+        if port and isinstance(self.shards, int) and port + self.shards - 1 > _LAST_PORT:
+            problems.add(
+                f"listen={self.listen!r} leaves no port for each shard: {_LAST_PORT} is the last one"
+            )
         if is_loopback(host):
             return
         if not self.token:
@@ -164,6 +169,13 @@ class ServeSettings:
             raise ValueError(self.listen)
         return port
 
+    @property
+    def is_everywhere(self) -> bool:
+        """Whether it listens on all addresses of this machine."""
+        with contextlib.suppress(ValueError):
+            return ipaddress.ip_address(self.host).is_unspecified
+        return False
+
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach an address."""
@@ -205,11 +217,12 @@ class StoreCluster:
 
     @property
     def address(self) -> str:
-        """Where clients connect."""
+        """Where clients connect; by this machine's name if it listens on all of its addresses."""
         if self._settings.is_unix:
             return self._settings.listen
         scheme = "tcp" if self._settings.tls_cert is None else "tls"
-        host = f"[{self._settings.host}]" if ":" in self._settings.host else self._settings.host
+        host = socket.gethostname() if self._settings.is_everywhere else self._settings.host
+        host = f"[{host}]" if ":" in host else host
         return f"{scheme}://{host}:{self._ports[0]}"
 
     @property
@@ -356,12 +369,17 @@ class _Shard:
         """Until it serves; raises `StoreError` if it ends instead."""
         assert self.popen.stdout is not None
         ready, _, _ = select.select([self.popen.stdout], [], [], START_TIMEOUT_S)
-        if not ready or self.popen.stdout.readline() != b"ready\n":
-            self.popen.kill()
-            raise StoreError(
-                f"shard {self._shard} did not start (exit code {self.popen.wait()})",
-                fix="look at what it wrote above",
-            )
+        line = self.popen.stdout.readline() if ready else b""
+        if line == b"ready\n":
+            return
+        self.popen.kill()
+        code = self.popen.wait()
+        if line:
+            what, where, fix = msgspec.json.decode(line, type=tuple[str, str | None, str | None])
+            raise StoreError(what, where=where, fix=fix)
+        raise StoreError(
+            f"shard {self._shard} did not start (exit code {code})", fix="look at what it wrote above"
+        )
 
     def ask_to_end(self, number: int) -> None:
         """It ends, with a last snapshot of that number if it takes any, when its input closes."""
@@ -405,12 +423,28 @@ def _listen(settings: ServeSettings) -> list[socket.socket]:
                 listeners.append(listener)
             undo.pop_all()
         return listeners
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         raise StoreError(
-            f"it cannot listen there: {error}",
-            where=settings.listen,
-            fix="choose another port (each shard takes one), or 0 for free ones",
+            f"it cannot listen there: {error}", where=settings.listen, fix=_way_to_listen(settings, error)
         ) from error
+
+
+def _way_to_listen(settings: ServeSettings, error: OSError) -> str:
+    """What to do about a refusal."""
+    number = error.errno
+    if settings.is_unix:
+        if number == errno.EADDRINUSE:
+            return "end the store that is there, remove the file, or choose another path"
+        if number in (errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR):
+            return "choose a path in a folder that exists and that this user may write to"
+        return "choose a path of at most 100 characters"
+    if number in (socket.EAI_NONAME, socket.EAI_AGAIN, socket.EAI_FAIL):
+        return "check the name, or give an address of this machine, such as 127.0.0.1"
+    if number in (errno.EACCES, errno.EPERM):
+        return "choose a port above 1023: this user may not listen on lower ones"
+    if number == errno.EADDRNOTAVAIL:
+        return "give an address that this machine has, or 0.0.0.0 for all of them"
+    return "choose another port (each shard takes one), or 0 for free ones"
 
 
 def _listen_unix(path: str) -> socket.socket:

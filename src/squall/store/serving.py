@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
+import re
 import signal
 import socket
 import time
@@ -36,10 +38,46 @@ BACKLOG = 1024
 
 _log = get_logger(__name__)
 
-_MAX_LOGGED = 1000  # refused connections; a flood must not fill the disk
+_QUIET_S = 10.0  # in which each kind of refusal is told once; a flood must not fill the disk
+_MAX_KINDS = 10
+_NUMBER = re.compile(r"\d+")
 _FIRST_BUFFER = 2048  # bytes for a greeting
 _BUFFER = 64 << 10  # bytes at least from then on
 _KEPT_BUFFER = 256 << 10  # bytes at most that a connection holds between frames
+
+
+class Rationed:
+    """Warns of what may happen thousands of times a second: of each kind once, of all others by a count.
+
+    Parameters
+    ----------
+    log : logging.Logger
+        Where.
+    quiet_s : float
+        Seconds from a first line to the count, and until kinds are told anew.
+    """
+
+    def __init__(self, log: logging.Logger, quiet_s: float = _QUIET_S) -> None:
+        self._log, self._quiet_s = log, quiet_s
+        self._kinds: set[str] = set()  # told lately
+        self._untold = 0
+
+    def warn(self, text: str) -> None:
+        """Write it, or count it; in a running event loop."""
+        kind = _NUMBER.sub("", text)
+        if not self._kinds:
+            asyncio.get_running_loop().call_later(self._quiet_s, self._tell)
+        if kind in self._kinds or len(self._kinds) >= _MAX_KINDS:
+            self._untold += 1
+            return
+        self._kinds.add(kind)
+        self._log.warning("%s", text)
+
+    def _tell(self) -> None:
+        if self._untold:
+            self._log.warning("and %d more like these in the last %g s", self._untold, self._quiet_s)
+        self._kinds.clear()
+        self._untold = 0
 
 
 class Server:
@@ -49,7 +87,7 @@ class Server:
         self.service, self.info = service, info
         self._strangers: dict[ClientConnection, None] = {}  # in the order of their arrival
         self._clients: set[ClientConnection] = set()
-        self._n_logged = 0
+        self._refusals = Rationed(_log)
         self._listening = asyncio.Lock()
         self._started = time.monotonic()
         self._other = new_histogram()
@@ -132,9 +170,7 @@ class Server:
         if isinstance(error, ConnectionError):
             _log.debug("a client has gone: %s", error)  # killed workers are everyday
             return
-        self._n_logged += 1
-        if self._n_logged <= _MAX_LOGGED:
-            _log.warning("connection closed: %s: %s", type(error).__name__, error)
+        self._refusals.warn(f"connection closed: {type(error).__name__}: {error}")
 
 
 class ClientConnection(asyncio.BufferedProtocol):

@@ -1,8 +1,8 @@
 """The process of one shard: ``python -P -m squall.store.shard``, started by `squall store serve`.
 
 It reads its settings as one line of JSON from standard input (so that the token shows neither in
-its arguments nor in its environment), writes one line when it is ready, and serves until that
-input closes, as it also does when its parent was killed.  The listening socket is its parent's:
+its arguments nor in its environment), writes one line when it is ready or cannot be, and serves until
+that input closes, as it also does when its parent was killed.  The listening socket is its parent's:
 clients that come while the process is started again just wait a little.
 """
 
@@ -78,13 +78,12 @@ def main() -> None:
 
 async def _serve(settings: ShardSettings, huge: int | None) -> None:
     service = StoreService(settings.folder, huge, settings.limit)
-    restored = None
-    if settings.snapshot is not None:
-        archive = Archive(settings.snapshot, settings.shard, settings.n_shards)
-        service.snapshots = Snapshots(service, archive, settings.keep)
-        restored = await _restore(service.snapshots, archive, settings.restore)
-    server = Server(service, wire.ServerInfo(settings.incarnation, settings.shard, settings.ports, restored))
-    listening = await _listen(settings, server)
+    try:
+        listening = await _start(settings, service)
+    except SquallError as error:  # for its parent to tell, once for all shards
+        sys.stdout.write(f"{msgspec.json.encode([error.what, error.where, error.fix]).decode()}\n")
+        sys.stdout.flush()
+        raise SystemExit(1) from None
     end = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_reader(sys.stdin.fileno(), end.set)
@@ -102,6 +101,16 @@ async def _serve(settings: ShardSettings, huge: int | None) -> None:
         # Its parent has said the number, lest it differ between shards, unless it was killed.
         said = os.read(sys.stdin.fileno(), 64).split()
         await service.snapshots.take(int(said[0]) if said else int(1000 * time.time()))
+
+
+async def _start(settings: ShardSettings, service: StoreService) -> asyncio.Server:
+    restored = None
+    if settings.snapshot is not None:
+        archive = Archive(settings.snapshot, settings.shard, settings.n_shards)
+        service.snapshots = Snapshots(service, archive, settings.keep)
+        restored = await _restore(service.snapshots, archive, settings.restore)
+    info = wire.ServerInfo(settings.incarnation, settings.shard, settings.ports, restored)
+    return await _listen(settings, Server(service, info))
 
 
 async def _restore(snapshots: Snapshots, archive: Archive, number: int | None) -> wire.Snapshot | None:

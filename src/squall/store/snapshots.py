@@ -359,8 +359,9 @@ class _named:  # noqa: N801 (a context manager)
         from obstore.exceptions import BaseError
 
         if isinstance(error, (BaseError, OSError, ValueError)):
+            text = str(error).partition("\n")[0]  # what follows in obstore's messages is for its authors
             raise StoreError(
-                f"the snapshot store refused: {error}",
+                f"the snapshot store refused: {text}",
                 where=self._url,
                 fix="check the URL, rights, free space and, for S3, the AWS_* variables",
             ) from error

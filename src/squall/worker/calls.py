@@ -8,7 +8,6 @@ and readers take the first result that they meet of an item.
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,13 +18,13 @@ from squall.data.objects import ObjectStore
 from squall.errors import SerializationError
 from squall.protocols import FunctionContext
 from squall.records import CallsDone, CallTask, ItemEnd
-from squall.worker import alarm
+from squall.worker import alarm, telling
 from squall.worker.pickles import Seal, Verified, check_version, dumps, loads
 
 _FLUSH_BYTES = 8 << 20
 _FLUSH_S = 1.0
 _MARGIN_S = 1.0  # to store results before the function's time is over
-_TRACEBACK_CHARS = 64 * 1024
+_MAX_EXCEPTION_BYTES = 1 << 20  # a larger one is told in words only
 
 inside = False
 """Whether this process is calling a function of `squall.map` at the moment."""
@@ -143,25 +142,14 @@ def _apply(function: Any, payload: Verified) -> Any:
 
 
 def _raised(position: int, error: BaseException) -> tuple[ItemEnd, bytes]:
-    kind = type(error)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
-        trace = trace.tb_next
-    told = traceback.TracebackException(kind, error, trace or error.__traceback__)
-    text = "".join(told.format())[-_TRACEBACK_CHARS:]
-    end = ItemEnd(position, False, name, _sendable(str(told)[:_TRACEBACK_CHARS]), _sendable(text))
+    end = ItemEnd(position, False, *telling.told(error, __file__))
     if not isinstance(error, Exception):  # nobody wants a KeyboardInterrupt of another process
         return end, b""
     try:
-        return end, dumps(error)
+        data = dumps(error)
     except SerializationError:
         return end, b""
-
-
-def _sendable(text: str) -> str:
-    """Without lone surrogates, which UTF-8 cannot hold."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    return end, data if len(data) <= _MAX_EXCEPTION_BYTES else b""
 
 
 @dataclass

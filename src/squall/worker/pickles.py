@@ -70,7 +70,7 @@ def dumps(value: Any) -> bytes:
         _pickler()(file, _PROTOCOL).dump(value)
     except Exception as error:  # whatever an object's own __reduce__ may raise
         raise SerializationError(
-            f"a {type(value).__qualname__} cannot be pickled: {type(error).__name__}: {error}",
+            f"a {type(value).__qualname__} cannot be pickled: {type(error).__name__}: {error}{_held(value)}",
             fix="leave out what belongs to one process (locks, open files, connections, generators), "
             "and open it inside the function",
         ) from error
@@ -116,6 +116,28 @@ def _pickler() -> Any:
         dispatch_table: ClassVar[Any] = ChainMap({CodeType: reduce_code}, reducers)
 
     return Pickler
+
+
+def _held(value: Any) -> str:
+    """In which variable of which module the last thing was that was looked at, before it failed."""
+    import cloudpickle
+
+    looked_at: list[Any] = []
+
+    class Pickler(_pickler()):  # type: ignore[misc]  # it has no types
+        def persistent_id(self, thing: Any) -> None:
+            if type(thing) not in _PLAIN:
+                looked_at.append(thing)
+
+    with contextlib.suppress(Exception):  # the same as before
+        Pickler(io.BytesIO(), _PROTOCOL).dump(value)
+    names = {"__main__", *cloudpickle.list_registry_pickle_by_value()}
+    modules = [module for name in sorted(names) if (module := sys.modules.get(name)) is not None]
+    variables = {id(held): (name, m.__name__) for m in modules for name, held in vars(m).items()}
+    for thing in reversed(looked_at):
+        if not isinstance(thing, ModuleType) and id(thing) in variables:
+            return " (it is in the variable {} of the module {})".format(*variables[id(thing)])
+    return ""
 
 
 def _named_code(file: str, make: Callable[..., CodeType], arguments: tuple[Any, ...]) -> CodeType:

@@ -70,7 +70,9 @@ def map(
     >>> squall.map(lambda x: x * x, range(5)).results()
     [0, 1, 4, 9, 16]
     """
-    settings = map_settings("map", run, functions=[fn], chunksize=chunksize, timeout=timeout, retries=retries)
+    settings = map_settings(
+        "map", run, functions=[fn], items=items, chunksize=chunksize, timeout=timeout, retries=retries
+    )
     function, payloads = pickled("map", fn, items)
     job = MapJob(settings, "map", _name(fn))
     futures = job.submit(payloads, function, settings.chunksize)
@@ -118,6 +120,7 @@ def map_reduce(
         "map_reduce",
         run,
         functions=[fn, reduce_fn],
+        items=items,
         chunksize=chunksize,
         timeout=timeout,
         retries=retries,

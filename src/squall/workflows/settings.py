@@ -73,6 +73,7 @@ def map_settings(
     run: Any,
     *,
     functions: Iterable[Any] = (),
+    items: Any = (),
     chunksize: Any = "auto",
     timeout: Any = None,
     retries: Any = 0,
@@ -90,6 +91,10 @@ def map_settings(
     for function in functions:
         if not callable(function):
             problems.add(f"{function!r} is not callable")
+    try:
+        iter(items)
+    except TypeError:
+        problems.add(f"items={items!r:.80} cannot be gone through: give a list or another iterable")
     problems.integer("chunksize", chunksize, 1, auto=True)
     timeout_s = None if timeout is None else problems.check(parse_duration, "timeout", timeout)
     if timeout_s is not None and not timeout_s > 0:

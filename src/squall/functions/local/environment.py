@@ -23,7 +23,6 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NoReturn, TextIO
 
 import msgspec
@@ -33,13 +32,13 @@ from squall.functions import payload
 from squall.functions.local import wire
 from squall.functions.local.leftovers import remove_tree
 from squall.protocols import Handler
+from squall.worker import telling
 
 NOT_SET_UP = 70
 """Exit code of an environment that failed before it could be of use (sysexits' EX_SOFTWARE)."""
 
 CHANNEL_FD = 3
 _PR_SET_PDEATHSIG = 1
-_TRACEBACK_CHARS = 64 * 1024
 _libc = ctypes.CDLL(None)
 
 
@@ -291,25 +290,7 @@ def _returned(result: Any, peak: int) -> wire.Done:
 
 def raised(error: BaseException, peak: int, last: bool = False) -> wire.Done:
     """An exception as its caller is told of it."""
-    kind = type(error)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    lines = traceback.TracebackException(kind, error, _below_us(error.__traceback__))
-    text = "".join(lines.format())[-_TRACEBACK_CHARS:]
-    message = str(lines)[:_TRACEBACK_CHARS]  # never raises, where str(error) might
-    return wire.Done(None, name, _sendable(message), _sendable(text), peak, last)
-
-
-def _below_us(trace: TracebackType | None) -> TracebackType | None:
-    """Leave this file's frames out of a traceback (all frames, if there are no others)."""
-    first = trace
-    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
-        trace = trace.tb_next
-    return trace or first
-
-
-def _sendable(text: str) -> str:
-    """Without lone surrogates, which UTF-8 cannot hold."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    return wire.Done(None, *telling.told(error, __file__), peak, last)
 
 
 def _flush() -> None:
