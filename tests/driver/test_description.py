@@ -11,6 +11,7 @@ from squall.config import Backend
 from squall.data.objects import ObjectStore
 from squall.driver.description import describe, read_description, run_of
 from squall.driver.spec import JobSpec, Prepared
+from squall.errors import CorruptError
 from squall.models.logistic import LogisticModel
 from squall.records import OptimizerSpec
 from squall.testing import Chaos, Fault
@@ -37,6 +38,16 @@ def test_a_run_comes_back_with_its_backend(backend: str | Backend, tmp_path: Pat
     back = run_of(read_description(objects, "j"))
     assert back.backend == run.resolve_backend()
     assert back.replace(backend=run.backend, storage=None) == run
+
+
+def test_a_changed_digit_in_a_description_is_told(tmp_path: Path) -> None:
+    objects = ObjectStore(tmp_path)
+    prepared = Prepared("train", LogisticModel(5), OptimizerSpec("sgd", 0.1), 100, 1_000)
+    describe(objects, "j", JobSpec(squall.Run(), 3, 2, 0, {}, prepare=lambda *_: prepared), prepared, 1, 2)
+    path = tmp_path / "jobs" / "j" / "job.json"
+    path.write_bytes(path.read_bytes().replace(b'"epochs":2', b'"epochs":3'))
+    with pytest.raises(CorruptError, match="checksum is wrong"):
+        read_description(objects, "j")
 
 
 def test_a_local_job_of_an_older_version_can_be_gone_on_with(tmp_path: Path) -> None:

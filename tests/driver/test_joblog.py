@@ -42,6 +42,26 @@ def test_what_is_written_is_read(objects: ObjectStore) -> None:
     assert [record.term for record in records] == [1, 1]
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_any_byte_that_has_changed_is_told(objects: ObjectStore, tmp_path: Path, number: int) -> None:
+    """Also where what it then says could be read all the same."""
+    log = JobLog(objects, "job")
+    log.append([Entry(1.0, EVENTS[1]), Entry(2.0, EVENTS[0])])
+    log.append([])
+    path = tmp_path / "jobs" / "job" / "log" / f"{number:08d}"
+    whole = path.read_bytes()
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(CorruptError, match=rf"{number:08d}: .*checksum"):
+            read_log(objects, "job")
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        with pytest.raises(CorruptError, match="checksum"):
+            read_log(objects, "job")
+    path.write_bytes(whole)
+    assert len(read_log(objects, "job")) == 2
+
+
 def test_a_machine_is_the_same_after_its_events_have_been_through_the_log(objects: ObjectStore) -> None:
     def machine() -> JobMachine:
         return JobMachine(
@@ -98,7 +118,7 @@ def test_a_gap_and_a_damaged_record_are_told(objects: ObjectStore) -> None:
     for _ in range(3):
         log.append([])
     objects.put("jobs/job/log/00000002", b"not a record")
-    with pytest.raises(CorruptError, match="not a record"):
+    with pytest.raises(CorruptError, match="checksum is wrong"):
         read_log(objects, "job")
     objects.delete("jobs/job/log/00000001")
     with pytest.raises(CorruptError, match="missing"):

@@ -17,7 +17,7 @@ from squall.data.objects import ObjectStore
 from squall.driver.joblog import JobLog, TakenOverError, read_log
 from squall.driver.keeping import REACHING_OUT
 from squall.driver.resuming import find_interrupted, take_over
-from squall.errors import JobError
+from squall.errors import JobError, StoreLostError
 from squall.store.cluster import ServeSettings, StoreCluster
 from tests.e2e import resumed_script
 
@@ -133,6 +133,22 @@ def test_a_store_that_outlives_the_client_is_gone_on_with(tmp_path: Path) -> Non
         assert job.wait().score(X, y) > 0.85
         resumed = [a for a in job.status().attempts if a.attempt > 1]
         assert any(a.first_minibatch > 0 for a in resumed), "nothing was lost, so nothing begins anew"
+
+
+def test_a_store_that_is_gone_may_come_back_and_the_job_waits_for_it(tmp_path: Path) -> None:
+    X, y = resumed_script.data()
+    snapshots = str(tmp_path / "snapshots")
+    with StoreCluster(ServeSettings(snapshot=snapshots)) as cluster:
+        url = killed(tmp_path, cluster.address, "asp", "1:after")
+        listen = cluster.address
+    for _ in range(2):
+        with pytest.raises(StoreLostError, match=r"left as it is.*\n.*squall store restore"):
+            squall.Job.open(url).wait()
+    with StoreCluster(ServeSettings(listen=listen, snapshot=snapshots, restore=0)):
+        job = squall.Job.open(url)
+        assert job.wait().score(X, y) > 0.85
+        assert any(a.first_minibatch > 0 for a in job.status().attempts), "nothing begins anew"
+    assert not list((tmp_path / "jobs").glob("*"))
 
 
 def test_a_job_killed_before_its_data_was_prepared_cannot_be_resumed(tmp_path: Path) -> None:

@@ -29,6 +29,12 @@ def claim(objects: ObjectStore, folder: str) -> None:
     objects.put(f"{folder}/{NAME}", msgspec.json.encode(_owner(os.getpid())))
 
 
+def release(objects: ObjectStore, folder: str) -> None:
+    """Note that no process drives the job any more, although this one lives on."""
+    owner = _owner(os.getpid())
+    objects.put(f"{folder}/{NAME}", msgspec.json.encode(Owner(owner.boot, owner.namespace, 0, 0)))
+
+
 def is_dead(owner: Owner) -> bool | None:
     """Whether that process has ended; None if that cannot be seen from here."""
     here = _owner(os.getpid())

@@ -9,6 +9,7 @@ import msgspec
 
 from squall.config import BACKEND_SETTINGS, Run
 from squall.data.objects import ObjectStore
+from squall.driver.checksums import checked, with_checksum
 from squall.driver.record import read_record
 from squall.driver.spec import JobSpec, Prepared
 from squall.errors import CorruptError, JobError, SquallError
@@ -80,7 +81,7 @@ def describe(objects: ObjectStore, job: str, spec: JobSpec, prepared: Prepared, 
         gets=gets,
         puts=puts,
     )
-    objects.put(_key(job), msgspec.json.encode(description))
+    objects.put(_key(job), with_checksum(msgspec.json.encode(description)))
 
 
 def is_described(objects: ObjectStore, job: str) -> bool:
@@ -101,8 +102,9 @@ def read_description(objects: ObjectStore, job: str) -> JobDescription:
     where = f"{objects.url}/{_key(job)}"
     if not is_described(objects, job):
         raise _nothing_to_go_on_with(objects, job)
+    data = checked(objects.get(_key(job)), where)
     try:
-        found = msgspec.json.decode(objects.get(_key(job)), type=JobDescription)
+        found = msgspec.json.decode(data, type=JobDescription)
     except msgspec.MsgspecError as error:
         raise CorruptError(f"the job's description cannot be read: {error}", where=where) from error
     if found.format_version != FORMAT:

@@ -12,6 +12,7 @@ import secrets
 import msgspec
 
 from squall.data.objects import ObjectStore
+from squall.driver.checksums import checked, with_checksum
 from squall.driver.events import Event
 from squall.errors import CorruptError, JobError, StoreError
 
@@ -73,7 +74,7 @@ class JobLog:
         key = _key(self._job, self._number)
         record = LogRecord(self._term, self._nonce, entries)
         try:
-            created = self._objects.create(key, msgspec.msgpack.encode(record))
+            created = self._objects.create(key, with_checksum(msgspec.msgpack.encode(record)))
         except StoreError:
             created = False  # it may have been stored all the same: the look below tells
             if not self._objects.exists(key):
@@ -103,13 +104,13 @@ def read_log(objects: ObjectStore, job: str) -> list[LogRecord]:
 
 
 def _read(objects: ObjectStore, key: str) -> LogRecord:
+    where = f"{objects.url}/{key}"
+    data = checked(objects.get(key), where)
     try:
-        return msgspec.msgpack.decode(objects.get(key), type=LogRecord)
+        return msgspec.msgpack.decode(data, type=LogRecord)
     except msgspec.MsgspecError as error:
         raise CorruptError(
-            f"it is not a record of a job's log: {error}",
-            where=f"{objects.url}/{key}",
-            fix="start the job again",
+            f"it is not a record of a job's log: {error}", where=where, fix="start the job again"
         ) from error
 
 

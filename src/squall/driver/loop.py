@@ -10,7 +10,7 @@ import queue
 import threading
 import time
 import uuid
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 from squall.data.objects import ObjectStore, default_storage
 from squall.driver import events
@@ -25,7 +25,7 @@ from squall.driver.joblog import JobLog, TakenOverError
 from squall.driver.keeping import Keeper
 from squall.driver.measuring import Measurer
 from squall.driver.record import JobRecord, Recorder, record_of
-from squall.driver.resuming import Resumption, machine_of
+from squall.driver.resuming import Resumption, kept_if_lost, machine_of
 from squall.driver.session import HEARTBEAT_S, Session, open_session, warm_up
 from squall.driver.spec import JobResult, JobSpec, Prepared, stopped_early
 from squall.log import get_logger
@@ -56,7 +56,7 @@ class JobLoop:
         self.id = uuid.uuid4().hex[:12] if resumption is None else resumption.id
         self._inbox: queue.SimpleQueue[events.Event | Happened | BaseException] = queue.SimpleQueue()
         self._leaving = threading.Event()  # what still runs in other threads is not wanted any more
-        self._left = False  # another process drives the job now
+        self._left = False  # the job is another process's now, or one's that is yet to come
         self._began = time.monotonic() - (0.0 if resumption is None else resumption.elapsed_s)
         self._ended_s: float | None = None
         self._stop_reason = ""
@@ -128,19 +128,20 @@ class JobLoop:
         warm = warm_up(self.spec.run, self._machine.leg.plan.memory_mb, self._patience, resources)
         resources.callback(self._forget, objects)
         prepared = self._prepare(objects)
-        session = open_session(
-            self.id,
-            self._machine.leg,
-            self.spec,
-            prepared,
-            objects,
-            warm,
-            self._inbox.put,
-            self._patience,
-            resources,
-            resumed=self._resumption is not None,
-            left=lambda: self._left,
-        )
+        with self._kept_if_lost(objects):
+            session = open_session(
+                self.id,
+                self._machine.leg,
+                self.spec,
+                prepared,
+                objects,
+                warm,
+                self._inbox.put,
+                self._patience,
+                resources,
+                resumed=self._resumption is not None,
+                left=lambda: self._left,
+            )
         self._project(prepared, session, objects)
         log = JobLog(objects, self.id) if self._resumption is None else self._resumption.log
         keeper = Keeper(objects, self.id, log, recorder, session.checkpoint, self.spec.run.checkpoint_s)
@@ -162,6 +163,12 @@ class JobLoop:
             raise
         self._machine.ledger.client_objects(self._objects)
         return self._result(prepared, weights)
+
+    def _kept_if_lost(self, objects: ObjectStore) -> AbstractContextManager[None]:
+        return nullcontext() if self._resumption is None else kept_if_lost(objects, self.id, self._leave)
+
+    def _leave(self) -> None:
+        self._left = True
 
     def _project(self, prepared: Prepared, session: Session, objects: ObjectStore) -> None:
         """Expect what the job will take; refuse it before anything is launched if that is beyond hope."""
