@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -80,7 +81,9 @@ def test_no_jobs_are_told(tmp_path: Path) -> None:
 
 def test_an_interrupted_job_is_gone_on_with(census: Path, tmp_path: Path, own_storage: Path) -> None:
     out = tmp_path / "m.squall"
-    job = killed(census, out, own_storage)
+    data = shutil.copy(census, tmp_path / "data.csv.gz")
+    job = killed(data, out, own_storage)
+    data.unlink()  # a job has data of its own once it is prepared
     assert re.search(rf"{job}\s+interrupted", squall_("jobs"))
     with pytest.raises(SquallError, match=rf"squall resume {job}"):
         squall_("stop", job)

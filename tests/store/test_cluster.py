@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import os
+import random
+import shutil
 import signal
 import socket
+import ssl
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -141,6 +147,45 @@ def test_only_the_newest_are_kept_and_damage_is_seen(kept: StoreCluster, tmp_pat
     head.write_bytes(head.read_bytes().replace(b"adagrad", b"adagrab"))
     with pytest.raises(CorruptError, match="damaged"):
         archive.head(numbers[1])
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a file system of one megabyte."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("this user may not mount a file system")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_leaves_the_snapshot_before_intact(small_disk: Path) -> None:
+    settings = ServeSettings(snapshot=str(small_disk / "snapshots"), keep=1)
+    with StoreCluster(settings) as cluster:
+        with connect(cluster.address) as store, StoreAdmin(cluster.address) as admin:
+            fill(store)
+            expected = store.tables.pull("job/w")
+            first = admin.snapshot()
+            (small_disk / "filler").write_bytes(b"x" * (900 << 10))
+            with contextlib.suppress(OSError), (small_disk / "filler2").open("wb") as rest:
+                while True:
+                    rest.write(b"x" * 4096)
+            store.tables.push("job/w", ROWS, filled((100, 2), 1.0), Stamp(0, 3, 3, 4))
+            for _ in range(3):
+                with pytest.raises(StoreError, match="No space left"):
+                    admin.snapshot()
+            (stat,) = admin.stat()
+            assert stat.snapshot == first and "No space left" in (stat.snapshot_error or "")
+            assert Archive(settings.snapshot or "", 0, 1).common_numbers() == [first]
+        kill(cluster, 0)
+        with connect(cluster.address) as store, StoreAdmin(cluster.address) as admin:
+            assert np.array_equal(store.tables.pull("job/w"), expected)
+            (small_disk / "filler").unlink()
+            second = admin.snapshot()
+            assert Archive(settings.snapshot or "", 0, 1).common_numbers() == [second]
+            assert not [p for p in small_disk.rglob("*") if "#" in p.name], "nothing half-written is left"
 
 
 def test_a_large_table_goes_in_pieces(tmp_path: Path) -> None:
@@ -300,6 +345,59 @@ def test_a_flood_of_refusals_is_counted(caplog: pytest.LogCaptureFixture) -> Non
     assert caplog.messages[:2] == ["it claims 0 bytes", "it is "]
     assert caplog.messages[9] == "it is " + "x" * 8
     assert caplog.messages[10:] == ["and 1990 more like these in the last 0.05 s", "it claims 7 bytes"]
+
+
+def half_a_handshake() -> bytes:
+    """What a client says first."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    outgoing = ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), outgoing).do_handshake()
+    return outgoing.read()
+
+
+def crowd(tls: Served, count: int) -> list[socket.socket]:
+    """Connections that say nothing, half of a greeting, a whole one and no more, or nonsense."""
+    host, port = tls.address.url.removeprefix("tls://").split(":")
+    hello, source = half_a_handshake(), random.Random(0)
+    connections = []
+    for number in range(count):
+        connections.append(socket.create_connection((host, int(port))))
+        connections[-1].settimeout(30)
+        with contextlib.suppress(ConnectionError):
+            connections[-1].sendall((b"", hello[:60], hello, source.randbytes(300))[number % 4])
+    return connections
+
+
+def test_noise_and_handshakes_that_never_end_keep_no_client_out(tls: Served) -> None:
+    (pid,) = tls.cluster.pids
+
+    def files() -> int:
+        return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+    before = files()
+    connections = crowd(tls, 600)
+    while files() < before + 300:  # those of which more could come
+        time.sleep(0.01)
+    with connect(tls.address.url, tls.address.token) as store:
+        store.control.open_job("crowded", 1)
+        store.blobs.put("crowded/a", b"1")
+        assert store.blobs.get("crowded/a") == b"1"
+        store.control.close_job("crowded")
+    for connection in connections:
+        connection.close()
+    while files() > before:
+        time.sleep(0.01)
+
+
+@pytest.mark.slow
+def test_handshakes_that_never_end_are_given_up(tls: Served) -> None:
+    connections = crowd(tls, 8)
+    for connection in connections:
+        with contextlib.suppress(ConnectionResetError), connection:
+            while connection.recv(65536):
+                pass
 
 
 def test_tls_asks_for_the_token_and_hides_it(tls: Served) -> None:

@@ -28,7 +28,7 @@ from squall.store import wire
 from squall.store.hugepages import mount_huge
 from squall.store.server import allow_many_files
 from squall.store.service import StoreService
-from squall.store.serving import BACKLOG, ClientConnection, Server, fastest_loop
+from squall.store.serving import BACKLOG, HELLO_TIMEOUT_S, ClientConnection, Server, fastest_loop
 from squall.store.snapshots import Archive, Snapshots
 
 _log = get_logger(__name__)
@@ -138,6 +138,7 @@ async def _listen(settings: ShardSettings, server: Server) -> asyncio.Server:
         lambda: ClientConnection(server, settings.token, certificate=certificate),
         sock=listener,
         ssl=context,
+        ssl_handshake_timeout=None if context is None else HELLO_TIMEOUT_S,
         backlog=BACKLOG,
     )
 
