@@ -6,7 +6,6 @@ everything back, whatever happened.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import dataclasses
 import itertools
@@ -14,7 +13,6 @@ import queue
 import threading
 import time
 import uuid
-import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -29,7 +27,7 @@ from squall.errors import SettingError, SquallError
 from squall.protocols import Endpoint
 from squall.records import Bill, Outcome, Shape
 from squall.registry import BACKENDS
-from squall.workflows import causes, events
+from squall.workflows import at_exit, causes, events
 from squall.workflows.futures import CallFuture
 from squall.workflows.invocations import Collected, Invocations, Returned
 from squall.workflows.machine import MapMachine, MapStatus
@@ -214,7 +212,7 @@ class MapJob:
     # --------------------------------------------------------------------------- the job's life
 
     def _run(self) -> None:
-        _open_jobs.add(self)
+        at_exit.opened(self)
         try:
             with ExitStack() as resources:
                 resources.callback(self._note_end)
@@ -229,13 +227,13 @@ class MapJob:
             self._refuse(self._error or self._refusal_at_end())
             self._window.close(self._record, self._shown_logs)
         finally:
-            _open_jobs.discard(self)
+            at_exit.closed(self)
             self._over.set()
 
     def _open(self) -> Invocations:
         backend = self._settings.run.resolve_backend()
         platform = BACKENDS.load(backend.name)(backend)
-        _end_at_exit()
+        at_exit.register()
         endpoint: Endpoint = platform.prepare(
             Shape(HANDLER, self._settings.run.memory_mb, backend.lifetime_s)
         )
@@ -363,26 +361,3 @@ class MapJob:
         with self._lock:
             self._machine.ledger.objects(gets - self._counted[0], puts - self._counted[1])
         self._counted = gets, puts
-
-
-# ------------------------------------------------------------------------- at the program's end
-
-_open_jobs: weakref.WeakSet[MapJob] = weakref.WeakSet()
-_registered = threading.Lock()
-
-
-def _end_at_exit() -> None:
-    """Have open jobs end in order at the program's end, before the platform's own end.
-
-    What is registered last runs first, and the platform's module is loaded by now.
-    """
-    if _registered.acquire(blocking=False):  # never released: once is enough
-        atexit.register(_end_open_jobs)
-
-
-def _end_open_jobs() -> None:
-    jobs = list(_open_jobs)
-    for job in jobs:
-        job.stop("the program has ended")
-    for job in jobs:
-        job.join(_END_S)
