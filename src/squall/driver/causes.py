@@ -78,12 +78,3 @@ def throttled(slot: int, seconds: float) -> JobError:
         where=f"worker {slot}",
         fix="use fewer workers, or have the platform's limit of concurrent functions raised",
     )
-
-
-def store_away(error: StoreLostError) -> StoreLostError:
-    """The error when a job that is to be resumed finds that its store does not answer."""
-    return StoreLostError(
-        f"the job's store does not answer, and the job is left as it is: {error.what}",
-        where=error.where,
-        fix="start the store again (`squall store restore`), then resume the job once more",
-    )

@@ -10,13 +10,13 @@ import queue
 import threading
 import time
 import uuid
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 from squall.data.objects import ObjectStore, default_storage
 from squall.driver import events
 from squall.driver.arrivals import Arrivals, Happened, Unheard
-from squall.driver.causes import rounds_lost, store_away, store_lost
-from squall.driver.claims import claim, release
+from squall.driver.causes import rounds_lost, store_lost
+from squall.driver.claims import claim
 from squall.driver.description import describe
 from squall.driver.errands import Errands
 from squall.driver.execution import Execution
@@ -25,10 +25,9 @@ from squall.driver.joblog import JobLog, TakenOverError
 from squall.driver.keeping import Keeper
 from squall.driver.measuring import Measurer
 from squall.driver.record import JobRecord, Recorder, record_of
-from squall.driver.resuming import Resumption, machine_of
-from squall.driver.session import HEARTBEAT_S, Session, WarmUp, open_session, warm_up
+from squall.driver.resuming import Resumption, kept_if_lost, machine_of
+from squall.driver.session import HEARTBEAT_S, Session, open_session, warm_up
 from squall.driver.spec import JobResult, JobSpec, Prepared, stopped_early
-from squall.errors import StoreLostError
 from squall.log import get_logger
 from squall.records import Expected, Float32, HistoryRecord, JobStatus
 from squall.store.connection import REPLY_TIMEOUT_S
@@ -129,7 +128,20 @@ class JobLoop:
         warm = warm_up(self.spec.run, self._machine.leg.plan.memory_mb, self._patience, resources)
         resources.callback(self._forget, objects)
         prepared = self._prepare(objects)
-        session = self._open(prepared, objects, warm, resources)
+        with self._kept_if_lost(objects):
+            session = open_session(
+                self.id,
+                self._machine.leg,
+                self.spec,
+                prepared,
+                objects,
+                warm,
+                self._inbox.put,
+                self._patience,
+                resources,
+                resumed=self._resumption is not None,
+                left=lambda: self._left,
+            )
         self._project(prepared, session, objects)
         log = JobLog(objects, self.id) if self._resumption is None else self._resumption.log
         keeper = Keeper(objects, self.id, log, recorder, session.checkpoint, self.spec.run.checkpoint_s)
@@ -152,28 +164,11 @@ class JobLoop:
         self._machine.ledger.client_objects(self._objects)
         return self._result(prepared, weights)
 
-    def _open(self, prepared: Prepared, objects: ObjectStore, warm: WarmUp, resources: ExitStack) -> Session:
-        resumed = self._resumption is not None
-        try:
-            return open_session(
-                self.id,
-                self._machine.leg,
-                self.spec,
-                prepared,
-                objects,
-                warm,
-                self._inbox.put,
-                self._patience,
-                resources,
-                resumed=resumed,
-                left=lambda: self._left,
-            )
-        except StoreLostError as error:
-            if not resumed:
-                raise
-            self._left = True  # the store may come back: the job can still be gone on with
-            release(objects, f"jobs/{self.id}")
-            raise store_away(error) from error
+    def _kept_if_lost(self, objects: ObjectStore) -> AbstractContextManager[None]:
+        return nullcontext() if self._resumption is None else kept_if_lost(objects, self.id, self._leave)
+
+    def _leave(self) -> None:
+        self._left = True
 
     def _project(self, prepared: Prepared, session: Session, objects: ObjectStore) -> None:
         """Expect what the job will take; refuse it before anything is launched if that is beyond hope."""

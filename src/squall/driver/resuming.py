@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from squall.data.objects import ObjectStore
-from squall.driver.claims import owner_is_dead
+from squall.driver.claims import owner_is_dead, release
 from squall.driver.description import DESCRIPTION, JobDescription, read_description
 from squall.driver.joblog import Entry, JobLog, read_log
 from squall.driver.ledger import Ledger, load_prices
@@ -15,7 +16,7 @@ from squall.driver.limits import Limits
 from squall.driver.machine import JobMachine
 from squall.driver.record import read_record, record_key
 from squall.driver.spec import JobSpec
-from squall.errors import JobError, SquallError
+from squall.errors import JobError, SquallError, StoreLostError
 from squall.records import Plan
 from squall.worker.strategies import strategy_from_dict
 
@@ -71,6 +72,21 @@ def take_over(objects: ObjectStore, job: str, silence_s: float = SILENCE_S) -> R
     with contextlib.suppress(SquallError):  # it was never written, or has been cut off: the log will do
         elapsed = max(elapsed, read_record(objects, job).time_s)
     return Resumption(description, entries, elapsed, log)
+
+
+@contextlib.contextmanager
+def kept_if_lost(objects: ObjectStore, job: str, leave: Callable[[], None]) -> Iterator[None]:
+    """Leave a resumed job as it is if its store does not answer: that may come back, and the job go on."""
+    try:
+        yield
+    except StoreLostError as error:
+        leave()
+        release(objects, f"jobs/{job}")
+        raise StoreLostError(
+            f"the job's store does not answer, and the job is left as it is: {error.what}",
+            where=error.where,
+            fix="start the store again (`squall store restore`), then resume the job once more",
+        ) from error
 
 
 def machine_of(spec: JobSpec, resumption: Resumption | None) -> JobMachine:
