@@ -21,12 +21,10 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy as np
 
-from squall._kernels import table_catch_up
 from squall.data.rows import slice_training
-from squall.optim import is_lazy, kernel_rule
 from squall.protocols import Model
-from squall.records import Block, CsrBlock, OptimizerSpec, SharedTable
-from squall.store.table import table_stride
+from squall.records import Block, CsrBlock, OptimizerSpec
+from squall.store.table import ParameterTable
 
 SAMPLE_ROWS = 20_000
 _LEAST_ROWS = 50
@@ -122,9 +120,8 @@ def _trial(
     model: Model, train: Block, test: Block, optimizer: OptimizerSpec, batch_size: int, epochs: int, seed: int
 ) -> float:
     """Held-out loss after a short training in this process; infinite if it diverged."""
-    spec = model.table("trial", optimizer)
-    array = np.zeros((spec.rows, table_stride(spec)), dtype=np.float32)
-    table = SharedTable(spec, array, np.zeros(1, dtype=np.int64))
+    parameters = ParameterTable.private(model.table("trial", optimizer), 1)
+    table = parameters.shared
     draw = np.random.default_rng(seed)
     count = -(-train.n_rows // batch_size)
     for _ in range(epochs):
@@ -134,7 +131,5 @@ def _trial(
         )
         if not math.isfinite(loss):
             return math.inf
-    if is_lazy(optimizer):
-        table_catch_up(array, kernel_rule(optimizer), int(table.step[0]), spec.regularized_rows)
-    loss, weight, _ = model.loss(test, np.ascontiguousarray(array[:, : spec.dim]))
+    loss, weight, _ = model.loss(test, parameters.pull())
     return loss / weight if weight and math.isfinite(loss) else math.inf
