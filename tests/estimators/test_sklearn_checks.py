@@ -10,8 +10,10 @@ import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from squall import (
+    FactorizationMachine,
     FeatureHasher,
     Imputer,
+    LinearRegression,
     LogisticRegression,
     MaxAbsScaler,
     MinMaxScaler,
@@ -29,11 +31,14 @@ _SHUFFLED = (
     "given twice moves them twice, and each stops short of the optimum at a place of its own"
 )
 _IN_PLACE = "as scikit-learn's own, it fits its steps themselves, and steps are a parameter"
+_OF_WEIGHTS = {
+    "check_sample_weight_equivalence_on_dense_data": _SHUFFLED,
+    "check_sample_weight_equivalence_on_sparse_data": _SHUFFLED,
+}
 EXPECTED_TO_FAIL = {
-    LogisticRegression: {
-        "check_sample_weight_equivalence_on_dense_data": _SHUFFLED,
-        "check_sample_weight_equivalence_on_sparse_data": _SHUFFLED,
-    },
+    LogisticRegression: _OF_WEIGHTS,
+    LinearRegression: _OF_WEIGHTS,
+    FactorizationMachine: _OF_WEIGHTS,
     Pipeline: {
         "check_sample_weight_equivalence_on_dense_data": _SHUFFLED,
         "check_estimators_overwrite_params": _IN_PLACE,
@@ -44,6 +49,9 @@ EXPECTED_TO_FAIL = {
 @parametrize_with_checks(
     [
         LogisticRegression(),
+        LinearRegression(),
+        FactorizationMachine(),
+        FactorizationMachine(task="regression"),
         MinMaxScaler(),
         StandardScaler(),
         MaxAbsScaler(),

@@ -98,7 +98,7 @@ def climb(rates: Sequence[float], loss: Callable[[float], float]) -> float:
 
 
 def _candidates(sample: Block, optimizer: OptimizerSpec) -> list[float]:
-    """Quarter decades: of what a weight moves by (AdaGrad, Adam, FTRL), or of 1 / mean ‖x‖₂² (SGD)."""
+    """Quarter decades: of what a weight moves by (AdaGrad, Adam, FTRL), or of 1 / mean weight·‖x‖₂² (SGD)."""
     if optimizer.name in ("adagrad", "ftrl"):
         return list(_RATES)
     if optimizer.name == "adam":
@@ -109,6 +109,8 @@ def _candidates(sample: Block, optimizer: OptimizerSpec) -> list[float]:
         total = float(len(sample.indices))
     else:
         total = float(np.square(values, dtype=np.float64).sum())
+    if sample.weights is not None:  # a row of weight 2 has twice the curvature
+        total *= float(sample.weights.mean(dtype=np.float64))
     scale = sample.n_rows / total if total else 1.0
     if optimizer.name in ("momentum", "nesterov"):
         # In the end a gradient moves the weights 1 / (1 - momentum) times as far.

@@ -46,6 +46,20 @@ def accuracy(model: Any, X: Any, y: Any, sample_weight: Any) -> float:
     return float(np.average(model.predict(data) == truth, weights=weights))
 
 
+def checked_labels(labels: list[Any] | None) -> npt.NDArray[Any]:
+    """(loading) The label map.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    classes = np.asarray(labels)
+    if classes.ndim != 1 or not len(set(classes.tolist())) == len(classes) >= 2:
+        raise ValueError(f"the labels are not two or more: {labels}")
+    return classes
+
+
 class Classifier(ClassifierMixin, BaseModel):  # type: ignore[misc]
     """An estimator of classes.
 
@@ -81,12 +95,3 @@ class Classifier(ClassifierMixin, BaseModel):  # type: ignore[misc]
     def _labels(self) -> list[Any]:
         labels: list[Any] = self.classes_.tolist()
         return labels
-
-    def _restore_classes(self, labels: list[Any] | None) -> None:
-        self.classes_ = np.asarray(labels)
-        if (
-            self.classes_.ndim != 1
-            or len(set(self.classes_.tolist())) != len(self.classes_)
-            or not (len(self.classes_) >= 2)
-        ):
-            raise ValueError(f"the labels are not two or more: {labels}")

@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from squall.config import Problems
 from squall.data.dataset import Dataset
 from squall.driver.spec import JobResult
-from squall.estimators.classification import Classifier
+from squall.estimators.classification import Classifier, checked_labels
 from squall.estimators.targets import ClassTarget, Target, class_weight_problem
 from squall.models.logistic import LogisticModel
 from squall.models.softmax import SoftmaxModel
@@ -175,7 +175,7 @@ class LogisticRegression(Classifier):
         return {"coef": self.coef_, "intercept": self.intercept_}
 
     def _restore(self, tensors: dict[str, npt.NDArray[Any]], labels: list[Any] | None) -> None:
-        self._restore_classes(labels)
+        self.classes_ = checked_labels(labels)
         self.coef_, self.intercept_ = tensors["coef"], tensors["intercept"]
         rows = 1 if len(self.classes_) == 2 else len(self.classes_)
         if self.coef_.shape != (rows, self.n_features_in_) or self.intercept_.shape != (rows,):

@@ -92,6 +92,8 @@ class ClassTarget:
         The data to train on.
     class_weight : dict, "balanced" or None
         What rows of each class count.
+    most : int
+        Classes that the model can tell apart.
 
     Raises
     ------
@@ -101,16 +103,16 @@ class ClassTarget:
         If a weight is given to a class that is not there.
     """
 
-    def __init__(self, data: Dataset, class_weight: Any = None) -> None:
+    def __init__(self, data: Dataset, class_weight: Any = None, most: int = MAX_CLASSES) -> None:
         _check_labelled(data)
         self._where = f"label {data.label!r}"
-        self.classes = self._checked_classes(data)
+        self.classes = self._checked_classes(data, most)
         self._balanced = isinstance(class_weight, str)
         self._weights: Float64 | None = None
         if isinstance(class_weight, Mapping):
             self._weights = self._given_weights(class_weight)
 
-    def _checked_classes(self, data: Dataset) -> npt.NDArray[Any]:
+    def _checked_classes(self, data: Dataset, most: int) -> npt.NDArray[Any]:
         if data.classes is None:
             raise DataError(
                 f"Unknown label type: continuous. There are more than {MAX_CLASSES:,} different labels",
@@ -130,6 +132,13 @@ class ClassTarget:
                 f"Unknown label type: continuous. There are {len(classes)}: {listed}",
                 where=self._where,
                 fix="use a regression, or put them into classes first",
+            )
+        if len(classes) > most:
+            raise DataError(
+                "Only binary classification is supported. The type of the target is multiclass: there are "
+                f"{len(classes)} classes",
+                where=self._where,
+                fix="use squall.LogisticRegression, or sklearn.multiclass.OneVsRestClassifier",
             )
         return classes
 
@@ -217,6 +226,8 @@ class NumberTarget:
     ----------
     data : Dataset
         The data to train on.
+    centred : bool
+        Otherwise the mean is not taken off: a model without intercept could not give it back.
 
     Raises
     ------
@@ -226,9 +237,10 @@ class NumberTarget:
 
     classes: npt.NDArray[Any] = np.empty(0)
 
-    def __init__(self, data: Dataset) -> None:
+    def __init__(self, data: Dataset, *, centred: bool = True) -> None:
         _check_labelled(data)
         _check_numbers(data, f"label {data.label!r}")
+        self._centred = centred
         self.mean, self.deviation = 0.0, 1.0
 
     def learn(self, data: Dataset, check: Check) -> None:
@@ -247,7 +259,10 @@ class NumberTarget:
             squares += (own - mean) ** 2 * total * weight / (total + weight)
             total += weight
             mean += (own - mean) * weight / total
-        self.mean = mean
+        if self._centred:
+            self.mean = mean
+        else:
+            squares += total * mean**2
         deviation = float(np.sqrt(squares / total)) if total else 0.0
         self.deviation = deviation if deviation > 0 else 1.0  # then all are alike, and the mean is all
 
@@ -264,7 +279,7 @@ class NumberTarget:
 
 
 def _check_numbers(data: Dataset, where: str) -> None:
-    if data.classes is not None and np.asarray(data.classes).dtype.kind not in "iuf":
+    if data.classes is not None and np.asarray(data.classes).dtype.kind not in "biuf":
         raise DataError(
             f"regression needs labels that are numbers, and these are text: "
             f"{', '.join(map(repr, np.asarray(data.classes)[:3].tolist()))}",
