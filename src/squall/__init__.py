@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from squall.estimators.encoders import FeatureHasher as FeatureHasher
     from squall.estimators.encoders import OneHotEncoder as OneHotEncoder
     from squall.estimators.encoders import QuantileBinner as QuantileBinner
+    from squall.estimators.factorization import FactorizationMachine as FactorizationMachine
     from squall.estimators.imputer import Imputer as Imputer
+    from squall.estimators.linear import LinearRegression as LinearRegression
     from squall.estimators.logistic import LogisticRegression as LogisticRegression
     from squall.estimators.persistence import load_model as load
     from squall.estimators.persistence import save as save
@@ -55,7 +57,9 @@ _NAMES = {
     "Executor": "squall.workflows.executor:Executor",
     "FeatureHasher": "squall.estimators.encoders:FeatureHasher",
     "Imputer": "squall.estimators.imputer:Imputer",
+    "FactorizationMachine": "squall.estimators.factorization:FactorizationMachine",
     "Job": "squall.driver.job:Job",
+    "LinearRegression": "squall.estimators.linear:LinearRegression",
     "LithopsBackend": "squall.config:LithopsBackend",
     "LocalBackend": "squall.config:LocalBackend",
     "LogisticRegression": "squall.estimators.logistic:LogisticRegression",
@@ -93,9 +97,11 @@ _NAMES = {
 __all__ = [
     "Dataset",
     "Executor",
+    "FactorizationMachine",
     "FeatureHasher",
     "Imputer",
     "Job",
+    "LinearRegression",
     "LithopsBackend",
     "LocalBackend",
     "LogisticRegression",

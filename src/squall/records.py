@@ -34,7 +34,8 @@ class CsrBlock:
     """Training rows in compressed sparse row form; what models and kernels work on.
 
     ``values`` is None when every stored value is 1.  ``labels`` are what the model trains
-    on (0 and 1 for a binary model); ``weights`` is None when every row counts once.
+    on (0 and 1 for a binary model, codes of classes, or numbers); ``weights`` is None when every
+    row counts once.
     """
 
     indptr: Int64  # (n_rows + 1,)

@@ -69,7 +69,12 @@ MODELS = Registry(
 """:class:`squall.protocols.Model` by their tags."""
 
 ESTIMATORS = Registry(
-    "estimator", {"LogisticRegression": Entry("squall.estimators.logistic:LogisticRegression")}
+    "estimator",
+    {
+        "FactorizationMachine": Entry("squall.estimators.factorization:FactorizationMachine"),
+        "LinearRegression": Entry("squall.estimators.linear:LinearRegression"),
+        "LogisticRegression": Entry("squall.estimators.logistic:LogisticRegression"),
+    },
 )
 """Estimators whose fitted models can be saved, by the names of their classes."""
 

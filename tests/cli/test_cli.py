@@ -124,7 +124,6 @@ def test_predict_prints_to_standard_output_and_needs_no_label(cli: Run, small: P
         (["--label", "income-per-year", "--plan", "3:4,3:5"], "says twice what comes after epoch 3"),
         (["--label", "income-per-year", "--plan", "3:0"], "workers after epoch 3=0"),
         (["--label", "income-per-year", "--plan", "3:4@lots"], "'lots' is not a size"),
-        (["--label", "race"], "two classes"),
     ],
 )
 def test_what_is_mistyped_is_explained(cli: Run, small: Path, words: list[str], told: str) -> None:

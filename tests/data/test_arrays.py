@@ -331,7 +331,22 @@ def test_labels_that_are_refused(y, message):
 def test_too_many_labels():
     assert len(from_arrays(np.zeros((10_000, 1)), np.arange(10_000)).classes) == 10_000
     with pytest.raises(DataError, match="more than 10,000 different labels"):
-        from_arrays(np.zeros((10_001, 1)), np.arange(10_001))
+        from_arrays(np.zeros((10_001, 1)), np.arange(10_001).astype(str))
+
+
+@pytest.mark.parametrize("y", [np.arange(10_001), np.linspace(-1, 1, 10_001)])
+def test_numbers_that_are_no_classes_stay_numbers(y):
+    data = from_arrays(np.zeros((10_001, 1)), y)
+    assert data.classes is None
+    assert data.label == "y"
+    np.testing.assert_array_equal(data.to_arrays()[1], y)
+    left, right = data.split(test=0.5, random_state=0)
+    assert sorted(np.concatenate([left.to_arrays()[1], right.to_arrays()[1]])) == y.tolist()
+
+
+def test_numbers_that_would_be_rounded_are_refused():
+    with pytest.raises(DataError, match=r"integers beyond 2\*\*53"):
+        from_arrays(np.zeros((10_001, 1)), np.arange(10_001) + 2**53)
 
 
 def test_weights():

@@ -358,7 +358,15 @@ def test_a_missing_label_is_placed(write):
 
 def test_too_many_labels(write):
     with pytest.raises(DataError, match=r"f.csv: column 'y': there are more than 10,000 different labels"):
-        read_csv(write("x,y\n" + "".join(f"1,{i}\n" for i in range(10_001))), label="y")
+        read_csv(write("x,y\n" + "".join(f"1,n{i}\n" for i in range(10_001))), label="y")
+
+
+def test_numbers_that_are_no_classes_stay_numbers(write):
+    values = [(i - 5_000) / 8 for i in range(10_001)]
+    data = read_csv(write("x,y\n" + "".join(f"1,{value}\n" for value in values)), label="y")
+    assert (data.label, data.classes) == ("y", None)
+    assert "label 'y' (numbers)" in repr(data)
+    np.testing.assert_array_equal(data.to_arrays()[1], values)
 
 
 def test_without_labels_rows_are_still_read(write):

@@ -20,6 +20,7 @@ from squall import LogisticRegression, Run
 from squall.data.objects import ObjectStore
 from squall.errors import DataError, DivergenceError, SettingError
 from squall.estimators.preparation import Preparation
+from squall.estimators.targets import ClassTarget
 
 from .problems import numbers
 
@@ -254,7 +255,7 @@ def test_parameters_are_not_touched_before_or_by_fit():
 def test_tags_say_what_it_takes():
     tags = get_tags(LogisticRegression())
     assert tags.estimator_type == "classifier"
-    assert (tags.classifier_tags.multi_class, tags.input_tags.sparse) == (False, True)
+    assert (tags.classifier_tags.multi_class, tags.input_tags.sparse) == (True, True)
 
 
 def test_repr_shows_what_was_set():
@@ -342,11 +343,12 @@ def test_all_wrong_settings_are_told_at_once():
         epochs=0, batch_size=0, learning_rate=-1, optimizer="adagrd", l1="a", l2=-1.0, fit_intercept=None,
         random_state=-1, learning_rate_schedule="cosin", decay=-1, warmup=-0.5, momentum=1.0, beta_1="b",
         beta_2=-0.1, clip_value=0, clip_norm=-2.0, target_loss=0, early_stopping=0, strategy="bsp",
+        class_weight="even",
     )  # fmt: skip
     with pytest.raises(SettingError) as caught:
         model.fit(X, y)
     text = str(caught.value)
-    assert text.startswith("LogisticRegression: 19 settings are wrong:\n")
+    assert text.startswith("LogisticRegression: 20 settings are wrong:\n")
     known = "sgd, momentum, nesterov, adagrad, adam, ftrl"
     assert f"optimizer='adagrd' is unknown; choose from {known} (did you mean \"adagrad\"?)" in text
     assert "learning_rate_schedule='cosin' is unknown" in text
@@ -437,10 +439,8 @@ def with_value(value):
 @pytest.mark.parametrize(
     ("rows", "labels", "says"),
     [
-        (X, np.zeros(300), "labels of two classes, and there is 1 class: 0.0"),
-        (X, np.arange(300) % 3, "labels of two classes, and there are 3: 0, 1, 2"),
-        (X, np.arange(300), "there are 300: 0, 1, 2, 3, 4 …"),
-        (X, np.linspace(0, 1, 300), "Unknown label type: continuous. .* there are 300: 0.0, 0.003"),
+        (X, np.zeros(300), "labels of two classes at least, and there is 1 class: 0.0"),
+        (X, np.linspace(0, 1, 300), "Unknown label type: continuous. There are 300: 0.0, 0.003"),
         (X, None, r"requires y to be passed(?s:.)*pass the labels: fit\(X, y\)"),
         (squall.from_arrays(X), None, "no labels(?s:.)*pass y to fit"),
         (X, y[:-1], "X has 300 rows and y has 299"),
@@ -594,9 +594,8 @@ def test_in_step_a_penalty_weighs_what_it_does_alone(optimizer):
 def test_a_schedule_ends_with_training_also_in_step():
     settings = {"epochs": 4, "learning_rate_schedule": "cosine", "batch_size": 8, "learning_rate": 0.5}
     model = LogisticRegression(**settings, strategy=squall.ParameterServer("bsp"))
-    plan = Preparation(
-        model._recipe(), squall.from_arrays(X, y), None, (), n_workers=3, seed=0, together=True
-    )
+    data = squall.from_arrays(X, y)
+    plan = Preparation(model._recipe(), data, ClassTarget(data), None, (), n_workers=3, seed=0, together=True)
     with tempfile.TemporaryDirectory() as folder:
         optimizer = plan.prepare(ObjectStore(folder), "job", lambda: None).optimizer
     assert optimizer.steps == 4 * -(-len(X) // (3 * 8)), "steps of three minibatches each"

@@ -254,7 +254,8 @@ def test_the_description_can_be_rewritten_without_harm(saved, tmp_path):
     [
         ("another version", "format version 1; this version reads 2"),
         ("no checksum", "its checksum is missing"),
-        ("three labels", r"the labels are not two: \[0, 1, 2\]"),
+        ("one label", r"the labels are not two or more: \[0\]"),
+        ("three labels", r"the parameters have shape \(1, 3\)"),
     ],
 )
 def test_what_is_wrong_is_named(saved, damage, says, tmp_path):

@@ -21,7 +21,7 @@ from squall.paths import user_path
 def run_predict(
     model_path: Path, data_path: Path, *, out: Path | None, delimiter: str, header: bool, storage: str | None
 ) -> None:
-    """Write one line a row: the label, and the probability of the second class."""
+    """Write one line a row: the label, and the probability of the second class, or of each of several."""
     model = squall.load(model_path)
     columns = (model.steps[0][1] if isinstance(model, squall.Pipeline) else model).columns_in_
     text = [c.name for c in columns if c.kind == "categorical"]
@@ -63,11 +63,11 @@ def _read(path: Path, text: list[str], **settings: Any) -> Dataset:
 
 def _write(file: TextIO, model: Any, data: Dataset) -> None:
     writer = csv.writer(file, lineterminator="\n")
-    classes = model.classes_
-    writer.writerow(["prediction", f"probability of {classes[1]}"])
-    probabilities = model.predict_proba(data)[:, 1]
-    labels = classes[(probabilities > 0.5).astype(int)]
+    classes, probabilities = model.classes_, model.predict_proba(data)
+    labels = classes[probabilities.argmax(axis=1)].tolist()
+    shown = range(len(classes)) if len(classes) > 2 else [1]
+    writer.writerow(["prediction", *(f"probability of {classes[code]}" for code in shown)])
     writer.writerows(
-        (label, f"{probability:.6g}")
-        for label, probability in zip(labels.tolist(), probabilities.tolist(), strict=True)
+        (label, *(f"{probability:.6g}" for probability in row))
+        for label, row in zip(labels, probabilities[:, shown].tolist(), strict=True)
     )

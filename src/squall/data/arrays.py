@@ -44,7 +44,8 @@ def from_arrays(
         each of its own: int64 if all values are whole numbers (or booleans), float64 if they are
         numbers or some are missing, else categories.
     y : array, Series, Arrow array or list (n_rows,), optional
-        Labels: numbers, strings or booleans.
+        Labels: numbers, strings or booleans.  They become the sorted label map, but for numbers with
+        more than 10,000 different ones, which stay numbers.
     weights : array (n_rows,), optional
         Sample weights ≥ 0.
     feature_names : sequence of str, optional
@@ -60,7 +61,7 @@ def from_arrays(
     columns, n_rows = _columns(X, feature_names)
     label: str | None = None
     classes: Classes | None = None
-    codes: Int32 | None = None
+    codes: Int32 | Float64 | None = None
     if y is not None:
         classes, codes = encode_labels(y, n_rows)
         label = str(getattr(y, "name", None) or "y")

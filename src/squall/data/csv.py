@@ -54,7 +54,8 @@ def read_csv(
         One local file.
     label : str or int, optional
         Name of the label column; without a header also its number, from 0 on (or from −1
-        backwards).  It is removed from the features; its values become the sorted label map.
+        backwards).  It is removed from the features; its values become the sorted label
+        map, but for numbers with more than 10,000 different ones, which stay numbers.
     header : bool
         Whether the first record holds the names; if not they are ``"0"``, ``"1"``, ….
     delimiter : str
@@ -115,13 +116,14 @@ def _stamp(file: Path) -> tuple[int, int]:
 
 def _write(store: ObjectStore, prefix: str, reader: CsvReader, source: str) -> Manifest:
     """Store the rows; the manifest is what is left to store."""
+    classes = None if reader.label is None else reader.label.classes
     partitions, missing_counts = store_blocks(store, prefix, reader.blocks())
     return Manifest(
         rows=reader.n_rows,
         columns=reader.columns,
         partitions=partitions,
         label=None if reader.label is None else reader.label.name,
-        classes=None if reader.label is None else reader.label.classes.tolist(),
+        classes=None if classes is None else classes.tolist(),
         missing=missing_counts,
         source=source,
         warnings=reader.warnings,

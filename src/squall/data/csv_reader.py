@@ -11,7 +11,7 @@ from squall._kernels import StringDictionary
 from squall.data.csv_chunks import Chunk, CsvFormat, read_records
 from squall.data.csv_survey import CsvLabel, Survey
 from squall.data.files import changed
-from squall.records import CategoricalColumn, Column, ColumnSpec, Int32, NumericColumn, RawBlock
+from squall.records import CategoricalColumn, Column, ColumnSpec, Float64, Int32, NumericColumn, RawBlock
 
 
 class CsvReader:
@@ -80,7 +80,7 @@ class _BlockBuilder:
             (spec, place, StringDictionary()) for spec, place in zip(columns, places, strict=True)
         ]
         self._parts: list[list[Any]] = [[] for _ in columns]
-        self._label, self._labels = label, list[Int32]()
+        self._label, self._labels = label, list[Int32 | Float64]()
         self.n_rows = self.n_bytes = 0
 
     def add(self, chunk: Chunk) -> None:
@@ -121,5 +121,5 @@ class _BlockBuilder:
                 columns[spec.name] = CategoricalColumn(values, *texts.to_arrays())
             else:
                 columns[spec.name] = NumericColumn(values)
-        labels = np.concatenate(self._labels) if self._label is not None else None
+        labels: Any = np.concatenate(self._labels) if self._label is not None else None  # of one dtype
         return RawBlock(self.n_rows, columns, labels)

@@ -16,9 +16,15 @@ from squall._kernels import CSV_FLOAT, CSV_INTEGER, CSV_TEXT, CSV_WIDE_INTEGER, 
 from squall.data.csv_chunks import Chunk, CsvFormat
 from squall.data.csv_text import is_infinite, is_plain, notation
 from squall.data.hints import column_hint
-from squall.data.labels import Classes, check_class_count, sorted_classes
+from squall.data.labels import (
+    MAX_CLASSES,
+    Classes,
+    check_class_count,
+    exact_numbers,
+    sorted_classes,
+)
 from squall.errors import DataError
-from squall.records import CategoricalColumn, ColumnSpec, Int32
+from squall.records import CategoricalColumn, ColumnSpec, Float64, Int32
 
 _MAX_EXACT = 2**53
 _SAMPLE_ROWS = 200
@@ -28,13 +34,13 @@ Kind = Literal["int64", "float64", "categorical"]
 
 @dataclass(frozen=True, slots=True)
 class CsvLabel:
-    """The label column: where it is, and the class of each of its texts."""
+    """The label column: where it is, and the class, or the number, of each of its texts."""
 
     name: str
     column: int
-    classes: Classes
+    classes: Classes | None
     texts: StringDictionary
-    class_of: Int32  # (n_texts,) code of the class by code of the text
+    class_of: Int32 | Float64  # (n_texts,) code of the class, or else the number, by code of the text
 
 
 class Survey:
@@ -181,18 +187,29 @@ class Survey:
                 where=chunk.where(row, column),
                 fix="remove the row; or, if that text is a class, set missing= without it",
             )
-        check_class_count(len(self._label_texts), f"{self._path}: column {self.names[column]!r}")
         if not self._forced[column]:
             self._evidence[column] |= chunk.classify(column)[0]
+        if self._label_kind() == "text":
+            check_class_count(len(self._label_texts), self._label_place)
+
+    def _label_kind(self) -> str:
+        return "text" if self._forced[self._label] else csv_kind(self._evidence[self._label])
+
+    @property
+    def _label_place(self) -> str:
+        return f"{self._path}: column {self.names[self._label]!r}"
 
     def finish_label(self) -> CsvLabel | None:
         """The label map."""
         if self._label < 0:
             return None
         texts = CategoricalColumn(np.zeros(0, np.int32), *self._label_texts.to_arrays()).strings()
-        kind = "text" if self._forced[self._label] else csv_kind(self._evidence[self._label])
+        kind, name = self._label_kind(), self.names[self._label]
         classes, class_of = sorted_classes(texts, numeric=kind != "text", integer=kind == "integer")
-        return CsvLabel(self.names[self._label], self._label, classes, self._label_texts, class_of)
+        if len(classes) <= MAX_CLASSES:
+            return CsvLabel(name, self._label, classes, self._label_texts, class_of)
+        numbers = exact_numbers(classes, self._label_place)[class_of]
+        return CsvLabel(name, self._label, None, self._label_texts, numbers)
 
     def finish_columns(self) -> list[ColumnSpec]:
         """The schema of the feature columns, with a warning for each surprise in it."""

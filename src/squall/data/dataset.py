@@ -378,6 +378,8 @@ class Dataset:
         kinds = Counter(spec.kind for spec in self._columns)
         parts = [_counted(self._n_rows, "row"), _counted(len(self._columns), "column")]
         parts[-1] += f" ({', '.join(f'{n:,} {kind}' for kind, n in kinds.items())})" if kinds else ""
+        if self.label is not None and self.classes is None:
+            parts.append(f"label {self.label!r} (numbers)")
         if self.label is not None and self.classes is not None:
             shown = [repr(c) for c in self.classes[:5].tolist()] + ["…"] * (len(self.classes) > 5)
             parts.append(f"label {self.label!r} ({_counted(len(self.classes), 'class')}: {', '.join(shown)})")

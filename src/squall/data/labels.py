@@ -1,4 +1,7 @@
-"""Labels to codes and back: one sorted label map for each data set."""
+"""Labels to codes and back: one sorted label map for each data set.
+
+Numbers of which there are too many different ones to be classes stay numbers, without a map.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import numpy.typing as npt
 
 from squall.data.text import check_storable
 from squall.errors import DataError
-from squall.records import Int32
+from squall.records import Float64, Int32
 
 MAX_CLASSES = 10_000
 _FEW = 1 << 16
@@ -17,16 +20,18 @@ _FEW = 1 << 16
 Classes = npt.NDArray[Any]  # (n_classes,) sorted: numbers as numbers, strings as text
 
 
-def encode_labels(y: Any, n_rows: int, where: str = "y") -> tuple[Classes, Int32]:
+def encode_labels(y: Any, n_rows: int, where: str = "y") -> tuple[Classes | None, Int32 | Float64]:
     """(sorted distinct labels, code of each row) of a NumPy array, list or pandas Series.
 
-    A column vector is flattened, as scikit-learn does.
+    Numbers with more than 10,000 different ones are no classes: (None, the numbers).  A column vector
+    is flattened, as scikit-learn does.
 
     Raises
     ------
     DataError
         If the length is not ``n_rows``, a label is missing or not finite, labels are of
-        mixed or unusable types, or there are more than 10,000 different ones.
+        mixed or unusable types, there are more than 10,000 different texts, or numbers that
+        float64 would round.
     """
     values = _one_dimension(y, where)
     if len(values) != n_rows:
@@ -36,7 +41,10 @@ def encode_labels(y: Any, n_rows: int, where: str = "y") -> tuple[Classes, Int32
             fix="give one label for each row",
         )
     _refuse_missing(y, values, where)
-    classes, codes = _distinct(_usable(values, where))
+    values = _usable(values, where)
+    classes, codes = _distinct(values)
+    if len(classes) > MAX_CLASSES and classes.dtype.kind in "iuf":
+        return None, exact_numbers(values, where)
     check_class_count(len(classes), where)
     check_storable((label for label in classes.tolist() if isinstance(label, str)), where)
     return classes, codes
@@ -55,6 +63,24 @@ def _distinct(values: npt.NDArray[Any]) -> tuple[Classes, Int32]:
             return used.astype(values.dtype) + values.dtype.type(low), code[places]
     classes, codes = np.unique(values, return_inverse=True)
     return classes, codes.astype(np.int32)
+
+
+def exact_numbers(values: npt.NDArray[Any], where: str) -> Float64:
+    """Labels that are numbers, as float64.
+
+    Raises
+    ------
+    DataError
+        If one of them would be rounded.
+    """
+    numbers = values.astype(np.float64)
+    if values.dtype.kind in "iu" and np.any(np.abs(numbers) > 2.0**53):
+        raise DataError(
+            "labels are integers beyond 2**53, which would be rounded",
+            where=where,
+            fix="is this an identifier? If not, give it as float64",
+        )
+    return numbers
 
 
 def check_class_count(n: int, where: str) -> None:

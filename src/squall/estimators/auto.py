@@ -21,12 +21,10 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy as np
 
-from squall._kernels import table_catch_up
 from squall.data.rows import slice_training
-from squall.optim import is_lazy, kernel_rule
 from squall.protocols import Model
-from squall.records import Block, CsrBlock, OptimizerSpec, SharedTable
-from squall.store.table import table_stride
+from squall.records import Block, CsrBlock, OptimizerSpec
+from squall.store.table import ParameterTable
 
 SAMPLE_ROWS = 20_000
 _LEAST_ROWS = 50
@@ -100,7 +98,7 @@ def climb(rates: Sequence[float], loss: Callable[[float], float]) -> float:
 
 
 def _candidates(sample: Block, optimizer: OptimizerSpec) -> list[float]:
-    """Quarter decades: of what a weight moves by (AdaGrad, Adam, FTRL), or of 1 / mean ‖x‖₂² (SGD)."""
+    """Quarter decades: of what a weight moves by (AdaGrad, Adam, FTRL), or of 1 / mean weight·‖x‖₂² (SGD)."""
     if optimizer.name in ("adagrad", "ftrl"):
         return list(_RATES)
     if optimizer.name == "adam":
@@ -111,6 +109,8 @@ def _candidates(sample: Block, optimizer: OptimizerSpec) -> list[float]:
         total = float(len(sample.indices))
     else:
         total = float(np.square(values, dtype=np.float64).sum())
+    if sample.weights is not None:  # a row of weight 2 has twice the curvature
+        total *= float(sample.weights.mean(dtype=np.float64))
     scale = sample.n_rows / total if total else 1.0
     if optimizer.name in ("momentum", "nesterov"):
         # In the end a gradient moves the weights 1 / (1 - momentum) times as far.
@@ -122,9 +122,8 @@ def _trial(
     model: Model, train: Block, test: Block, optimizer: OptimizerSpec, batch_size: int, epochs: int, seed: int
 ) -> float:
     """Held-out loss after a short training in this process; infinite if it diverged."""
-    spec = model.table("trial", optimizer)
-    array = np.zeros((spec.rows, table_stride(spec)), dtype=np.float32)
-    table = SharedTable(spec, array, np.zeros(1, dtype=np.int64))
+    parameters = ParameterTable.private(model.table("trial", optimizer), 1)
+    table = parameters.shared
     draw = np.random.default_rng(seed)
     count = -(-train.n_rows // batch_size)
     for _ in range(epochs):
@@ -134,7 +133,5 @@ def _trial(
         )
         if not math.isfinite(loss):
             return math.inf
-    if is_lazy(optimizer):
-        table_catch_up(array, kernel_rule(optimizer), int(table.step[0]), spec.regularized_rows)
-    loss, weight, _ = model.loss(test, np.ascontiguousarray(array[:, : spec.dim]))
+    loss, weight, _ = model.loss(test, parameters.pull())
     return loss / weight if weight and math.isfinite(loss) else math.inf

@@ -8,30 +8,34 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
 
 from squall.config import Problems, Run, checked_run, is_auto, is_integer, is_number, names_its_settings
 from squall.data.dataset import Dataset
 from squall.driver.job import Job
 from squall.driver.spec import JobResult, JobSpec
 from squall.errors import SettingError
-from squall.estimators.columns import ColumnsMixin, check_not_empty, training_data
+from squall.estimators.columns import ColumnsMixin, aligned, as_dataset, check_not_empty, training_data
 from squall.estimators.history import History
 from squall.estimators.plain import describe_fitting
 from squall.estimators.preparation import Preparation, Recipe, as_validation
 from squall.estimators.progress import wait_showing_progress
+from squall.estimators.targets import Target
 from squall.estimators.transformers import BaseTransformer
 from squall.optim import CODES
 from squall.optim.schedules import SCHEDULES
 from squall.planning.foresight import foresight
+from squall.preprocessing.layout import FeatureLayout
 from squall.protocols import Model
-from squall.records import Bill, ColumnSpec, Float32, OptimizerSpec
+from squall.records import Bill, ColumnSpec, DenseBlock, Float32, Float64, OptimizerSpec
 from squall.worker.strategies import ParameterServer
 
 
 class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
     """An estimator trained by a job.
 
-    A subclass gives ``_math`` (its mathematics) and ``_take`` (weights → attributes).
+    A subclass says how labels are to be understood (``_target``), gives its mathematics (``_math``), turns
+    weights into attributes (``_take``) and back (``_parameters``).
 
     Attributes
     ----------
@@ -125,14 +129,16 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
         strategy = ParameterServer() if self.strategy is None else self.strategy
         _check_room_for_all(strategy, run, n_workers)
         whole = self if whole is None else whole
+        target = self._target(data)
         plan = Preparation(
             self._recipe(),
             data,
+            target,
             held_out,
             before,
             n_workers,
             self._seed(run),
-            describe=lambda: describe_fitting(whole, plan.columns, plan.classes),
+            describe=lambda: describe_fitting(whole, plan.columns, target.classes),
             together=strategy.synchronous,
         )
         spec = JobSpec(
@@ -150,7 +156,7 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
         )
 
         def finish(ended: JobResult) -> Any:
-            self._finish(ended, plan.columns, plan.classes)
+            self._finish(ended, plan.columns, target.classes)
             return whole
 
         return Job(spec, finish)
@@ -164,7 +170,7 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
         self.n_iter_ = len(result.history)
         self.learning_rate_ = result.prepared.optimizer.learning_rate
         self.batch_size_ = result.prepared.batch_size
-        self._take(result.weights, classes)
+        self._take(result.weights, classes, result.prepared.model)
 
     def _recipe(self) -> Recipe:
         return Recipe(
@@ -196,13 +202,37 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
     epochs: int
     random_state: int | None
 
-    def _take(self, weights: Float32, classes: np.ndarray[Any, Any]) -> None:
-        """Set the fitted attributes from the table's weights."""
+    def _target(self, data: Dataset) -> Target:
+        """What the labels of ``data`` mean to this model.
+
+        Raises
+        ------
+        DataError
+            If it cannot be trained on them.
+        """
         raise NotImplementedError
 
-    def _math(self, n_features: int) -> Model:
+    def _math(self, n_features: int, target: Target) -> Model:
         """The model's mathematics."""
         raise NotImplementedError
+
+    def _take(self, weights: Float32, classes: np.ndarray[Any, Any], model: Any) -> None:
+        """Set the fitted attributes from the table's weights; ``model`` is what `_math` gave."""
+        raise NotImplementedError
+
+    def _parameters(self) -> tuple[Model, Float32]:
+        """The fitted model as mathematics, and its table's weights."""
+        raise NotImplementedError
+
+    def _outputs(self, X: Any) -> Float64:
+        """What the fitted model says of each row; see :meth:`squall.protocols.Model.outputs`."""
+        check_is_fitted(self, "columns_in_")
+        data = aligned(as_dataset(X), self.columns_in_, type(self).__name__)
+        layout = FeatureLayout.of(list(data.columns))
+        model, weights = self._parameters()
+        none = DenseBlock(np.empty((0, layout.n_features), np.float32), np.empty(0, np.float32), None)
+        parts = [model.outputs(layout.encode(block), weights) for block in data.blocks()]
+        return np.concatenate([model.outputs(none, weights), *parts]).astype(np.float64)
 
     def _tensors(self) -> dict[str, np.ndarray[Any, Any]]:
         """(saving) The fitted arrays by name."""
@@ -244,7 +274,11 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
             problems.number("target_loss", self.target_loss, above=0.0)
         if self.early_stopping is not None:
             problems.integer("early_stopping", self.early_stopping, 1)
+        self._check_more(problems)
         problems.raise_if_any()
+
+    def _check_more(self, problems: Problems) -> None:
+        """Settings that only a subclass has."""
 
     strategy: ParameterServer | None
     target_loss: float | None

@@ -1,4 +1,4 @@
-"""Binary logistic regression with scikit-learn's interface."""
+"""Logistic regression, of two classes and of more, with scikit-learn's interface."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted
 
+from squall.config import Problems
+from squall.data.dataset import Dataset
 from squall.driver.spec import JobResult
-from squall.errors import DataError
-from squall.estimators.base import BaseModel
-from squall.estimators.columns import aligned, as_dataset
+from squall.estimators.classification import Classifier, checked_labels
+from squall.estimators.targets import ClassTarget, Target, class_weight_problem
 from squall.models.logistic import LogisticModel
-from squall.preprocessing.layout import FeatureLayout
-from squall.records import ColumnSpec, Float32, Float64
+from squall.models.softmax import SoftmaxModel
+from squall.protocols import Model
+from squall.records import ColumnSpec, Float32
 from squall.worker.strategies import ParameterServer
 
-_FAR_WORSE_THAN_GUESSING = 100 * float(np.log(2))  # early losses of small data are a few times that
+_FAR_WORSE_THAN_GUESSING = 100  # times as high a loss; early ones of small data are a few times that
 
 
-class LogisticRegression(ClassifierMixin, BaseModel):  # type: ignore[misc]
-    """Logistic regression for two classes, trained by minibatches on functions.
+class LogisticRegression(Classifier):
+    """Logistic regression, trained by minibatches on functions; of more than two classes, softmax regression.
 
-    Minimises mean log-loss + l1·‖w‖₁ + l2/2·‖w‖²; the intercept is not penalised.
+    Minimises mean log-loss + l1·‖w‖₁ + l2/2·‖w‖²; the intercept is not penalised.  The mean is over
+    rows, each counted by its weight and its class's.
 
     Parameters
     ----------
@@ -65,6 +66,9 @@ class LogisticRegression(ClassifierMixin, BaseModel):  # type: ignore[misc]
     early_stopping : int, optional
         Stop after this many epochs without a lower held-out loss, and keep the weights of the
         best one; needs ``validation`` in ``fit``.
+    class_weight : dict, "balanced" or None, default None
+        What rows of each class count, by label (1 where it names none), times their own weight.
+        ``"balanced"``: all classes together count as much as each other.  Held-out rows keep their own.
     random_state : int, optional
         Seed of the shuffles; default: the run's.
     strategy : ParameterServer, optional
@@ -73,9 +77,9 @@ class LogisticRegression(ClassifierMixin, BaseModel):  # type: ignore[misc]
 
     Attributes
     ----------
-    coef_ : ndarray of shape (1, n_features)
-    intercept_ : ndarray of shape (1,)
-    classes_ : ndarray of shape (2,)
+    coef_ : ndarray of shape (1, n_features), or (n_classes, n_features) of more than two classes
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+    classes_ : ndarray of shape (n_classes,)
         The labels, sorted; probabilities have their columns in this order.
     history_, cost_usd_, bill_, stopped_, learning_rate_, batch_size_
         See :class:`squall.estimators.base.BaseModel`.
@@ -110,6 +114,7 @@ class LogisticRegression(ClassifierMixin, BaseModel):  # type: ignore[misc]
         clip_value: float | None = None,
         clip_norm: float | None = None,
         strategy: ParameterServer | None = None,
+        class_weight: Any = None,
     ) -> None:
         self.epochs = epochs
         self.batch_size = batch_size
@@ -130,102 +135,54 @@ class LogisticRegression(ClassifierMixin, BaseModel):  # type: ignore[misc]
         self.clip_value = clip_value
         self.clip_norm = clip_norm
         self.strategy = strategy
+        self.class_weight = class_weight
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        tags.input_tags.sparse = True
-        return tags
+    def _check_more(self, problems: Problems) -> None:
+        problem = class_weight_problem(self.class_weight)
+        if problem:
+            problems.add(problem)
 
     def _finish(self, result: JobResult, columns: list[ColumnSpec], classes: npt.NDArray[Any]) -> None:
         super()._finish(result, columns, classes)
-        loss = self.history_[-1].loss if self.history_ else 0.0
-        if loss > _FAR_WORSE_THAN_GUESSING:
+        loss, guess = self.history_[-1].loss if self.history_ else 0.0, float(np.log(len(classes)))
+        if loss > _FAR_WORSE_THAN_GUESSING * guess:
             warnings.warn(
                 f"the model is far worse than a guess: its training loss is {loss:.3g}, and that of even "
-                f"odds is 0.693; use a smaller learning_rate than {self.learning_rate_:g}, or scale the "
-                "features",
+                f"odds is {guess:.3f}; use a smaller learning_rate than {self.learning_rate_:g}, or scale "
+                "the features",
                 ConvergenceWarning,
                 stacklevel=2,
             )
 
-    def _math(self, n_features: int) -> LogisticModel:
-        return LogisticModel(n_features, bool(self.fit_intercept))
+    def _target(self, data: Dataset) -> ClassTarget:
+        return ClassTarget(data, self.class_weight)
 
-    def _take(self, weights: Float32, classes: npt.NDArray[Any]) -> None:
+    def _math(self, n_features: int, target: Target) -> Model:
+        return _model(n_features, len(target.classes), fit_intercept=bool(self.fit_intercept))
+
+    def _take(self, weights: Float32, classes: npt.NDArray[Any], model: Any) -> None:
         self.classes_ = classes
-        self.coef_ = weights[:-1, 0].astype(np.float64)[None, :]
-        self.intercept_ = weights[-1:, 0].astype(np.float64)
+        self.coef_ = np.ascontiguousarray(weights[:-1].T, dtype=np.float64)
+        self.intercept_ = weights[-1].astype(np.float64)
+
+    def _parameters(self) -> tuple[Model, Float32]:
+        weights = np.vstack([self.coef_.T, self.intercept_])
+        # Whatever was set since, these are the intercepts that were fitted: 0 where there were none.
+        model = _model(len(weights) - 1, len(self.classes_), fit_intercept=True)
+        return model, np.ascontiguousarray(weights, dtype=np.float32)
 
     def _tensors(self) -> dict[str, npt.NDArray[Any]]:
         return {"coef": self.coef_, "intercept": self.intercept_}
 
-    def _labels(self) -> list[Any]:
-        labels: list[Any] = self.classes_.tolist()
-        return labels
-
     def _restore(self, tensors: dict[str, npt.NDArray[Any]], labels: list[Any] | None) -> None:
+        self.classes_ = checked_labels(labels)
         self.coef_, self.intercept_ = tensors["coef"], tensors["intercept"]
-        if self.coef_.shape != (1, self.n_features_in_) or self.intercept_.shape != (1,):
+        rows = 1 if len(self.classes_) == 2 else len(self.classes_)
+        if self.coef_.shape != (rows, self.n_features_in_) or self.intercept_.shape != (rows,):
             raise ValueError(f"the parameters have shape {self.coef_.shape}")
-        self.classes_ = np.asarray(labels)
-        if self.classes_.shape != (2,) or len(set(self.classes_.tolist())) != 2:
-            raise ValueError(f"the labels are not two: {labels}")
-
-    def decision_function(self, X: Any) -> Float64:
-        """Margins ``w·x + b``, of shape (n_rows,); positive means ``classes_[1]``."""
-        check_is_fitted(self, "coef_")
-        data = aligned(as_dataset(X), self.columns_in_, type(self).__name__)
-        layout = FeatureLayout.of(list(data.columns))
-        model = self._math(layout.n_features)
-        weights = np.append(self.coef_[0], self.intercept_).astype(np.float32)[:, None]
-        parts = [model.outputs(layout.encode(block), weights) for block in data.blocks()]
-        margins = np.concatenate(parts) if parts else np.empty(0, dtype=np.float32)
-        return margins.astype(np.float64)
-
-    def predict_proba(self, X: Any) -> Float64:
-        """Probabilities of shape (n_rows, 2), columns in the order of ``classes_``."""
-        margins = self.decision_function(X)
-        positive = np.exp(-np.logaddexp(0.0, -margins))
-        negative = np.exp(-np.logaddexp(0.0, margins))
-        return np.column_stack([negative, positive])
-
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Labels of shape (n_rows,)."""
-        positive = self.decision_function(X) > 0
-        return np.asarray(self.classes_[positive.astype(np.intp)])
-
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Accuracy on arrays ``X, y``, or on a Dataset with labels."""
-        data = as_dataset(X, y, sample_weight)
-        if data.classes is None:
-            raise DataError("rows without labels cannot be scored", fix="give y, or data with labels")
-        truth, weights = labels_of(data)
-        if weights is not None and not weights.any():
-            raise DataError(
-                "the weights of all rows are zero, so nothing can be measured",
-                where="sample_weight",
-                fix="give at least one row a weight above 0",
-            )
-        if not np.isin(data.classes, self.classes_).any():
-            raise DataError(
-                f"none of its labels ({', '.join(map(repr, np.asarray(data.classes)[:3].tolist()))}) is one "
-                f"that the model knows ({', '.join(map(repr, self.classes_.tolist()))})",
-                where="the data to score",
-                fix="give data labelled as the training data was",
-            )
-        predicted = self.predict(data)
-        return float(np.average(predicted == truth, weights=weights))
 
 
-def labels_of(data: Any) -> tuple[npt.NDArray[Any], Float64 | None]:
-    """(labels, weights or None) of all rows of a data set, in its order."""
-    classes = np.asarray(data.classes)
-    labels, weights = [], []
-    for block in data.blocks():
-        labels.append(classes[block.labels])
-        if block.weights is not None:
-            weights.append(block.weights)
-    if not labels:
-        raise DataError("there are no rows")
-    return np.concatenate(labels), np.concatenate(weights) if weights else None
+def _model(n_features: int, n_classes: int, *, fit_intercept: bool) -> Model:
+    if n_classes == 2:
+        return LogisticModel(n_features, fit_intercept)
+    return SoftmaxModel(n_features, n_classes, fit_intercept)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load
 from safetensors.numpy import save as to_bytes
@@ -96,7 +97,8 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
             fix="call fit first, and save what squall.make_pipeline or a Squall estimator gave",
         )
     description = _File(FORMAT_VERSION, isinstance(model, Pipeline), [_described(n, s) for n, s in steps])
-    data = _sealed(to_bytes(final._tensors(), metadata={"squall": msgspec.json.encode(description).decode()}))
+    tensors = {name: np.asarray(tensor, order="C") for name, tensor in final._tensors().items()}
+    data = _sealed(to_bytes(tensors, metadata={"squall": msgspec.json.encode(description).decode()}))
     target = user_path(path)
     check_target(target)
     try:
@@ -250,6 +252,8 @@ def rebuild_step(step: Step) -> Any:
         transformer.columns_in_ = step.columns
         return transformer
     params = dict(step.params)
+    if params.get("class_weight") is not None and not isinstance(params["class_weight"], str):
+        params["class_weight"] = dict(params["class_weight"]["pairs"])
     if params.get("strategy") is not None:
         params["strategy"] = strategy_from_dict(params["strategy"])
     return ESTIMATORS.load(step.kind)(**params)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -80,6 +81,8 @@ def _plain(setting: str, value: Any) -> Any:
     """The setting as JSON can hold it: NumPy's numbers, and fractions, as the numbers that fit used."""
     if isinstance(value, (tuple, list)):
         return [_plain(setting, item) for item in value]
+    if isinstance(value, Mapping):  # by label, which JSON would make text
+        return {"pairs": [[_plain(setting, key), _plain(setting, item)] for key, item in value.items()]}
     if isinstance(value, ParameterServer):
         return msgspec.to_builtins(value)
     if value is None or isinstance(value, str):

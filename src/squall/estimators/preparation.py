@@ -19,6 +19,7 @@ from squall.driver.spec import Prepared
 from squall.errors import DataError, SettingError
 from squall.estimators.auto import choose_batch_size, choose_learning_rate
 from squall.estimators.columns import aligned, as_dataset
+from squall.estimators.targets import Target
 from squall.estimators.transformers import BaseTransformer
 from squall.preprocessing.layout import FeatureLayout
 from squall.protocols import Model
@@ -28,7 +29,6 @@ from squall.records import (
     DenseBlock,
     Float32,
     HeldOut,
-    Int64,
     OptimizerSpec,
     RawBlock,
     TrainingManifest,
@@ -37,9 +37,9 @@ from squall.records import (
 
 @dataclass(frozen=True)
 class Recipe:
-    """What to train: the model's mathematics for a width, and settings; None means "auto"."""
+    """What to train: the mathematics for a width and a target, and settings; None means "auto"."""
 
-    model: Callable[[int], Model]
+    model: Callable[[int, Target], Model]
     optimizer: OptimizerSpec  # its rate, and what depends on the length of the run, are filled in here
     learning_rate: float | None
     batch_size: int | None
@@ -85,6 +85,7 @@ class Preparation:
         self,
         recipe: Recipe,
         data: Dataset,
+        target: Target,
         held_out: Dataset | None,
         before: Sequence[BaseTransformer],
         n_workers: int,
@@ -93,16 +94,16 @@ class Preparation:
         describe: Callable[[], Any] = lambda: None,
         together: bool = False,
     ) -> None:
-        self._recipe, self._data, self._held_out = recipe, data, held_out
+        self._recipe, self._data, self._target, self._held_out = recipe, data, target, held_out
         self._before, self._n_workers, self._seed = before, n_workers, seed
         self._describe = describe
         self._together = together  # one step of the model takes a minibatch of every worker
         self.columns: list[ColumnSpec] = []
-        self.classes = _two_classes(data)
 
     def prepare(self, objects: ObjectStore, prefix: str, check: Callable[[], None]) -> Prepared:
         """Fit the transformers, write training and held-out partitions."""
-        recipe, data, held_out = self._recipe, self._data, self._held_out
+        recipe, data, held_out, target = self._recipe, self._data, self._held_out, self._target
+        target.learn(data, check)
         for transformer in self._before:
             transformer.fit(data)
             data = transformer.transform(data)
@@ -111,15 +112,14 @@ class Preparation:
         self.columns = list(data.columns)
         layout = FeatureLayout.of(self.columns)
         training = f"{prefix}/train"
-        rows = _encoded(data.blocks(self._seed), layout, self.classes, check)
+        rows = _checked_weights(_encoded(target.training(data, data.blocks(self._seed)), layout, check))
         manifest = write_training(rows, objects, training, self._seed)
-        self._model = recipe.model(layout.n_features)
+        self._model = recipe.model(layout.n_features, target)
         sample = read_training(objects, manifest.partitions[0])
         _warn_of_scales(sample)
         if held_out is not None:
-            codes = _codes(held_out, self.classes)
-            blocks = _relabelled(aligned(held_out, self.columns, "the model").blocks(), codes)
-            rows = _encoded(blocks, layout, None, check)
+            blocks = target.held_out(held_out, aligned(held_out, self.columns, "the model").blocks())
+            rows = _encoded(blocks, layout, check)
             manifest_of_rest = write_training(rows, objects, validation_prefix(prefix), self._seed)
             self._rows = HeldOutRows(objects, manifest_of_rest, self._model)
         return Prepared(
@@ -186,36 +186,9 @@ def as_validation(validation: Any) -> Dataset:
             f"validation must be a Dataset or a pair (X, y), not {type(validation).__name__}",
             where="fit",
         )
-    if data.classes is None or not data.n_rows:
+    if data.label is None or not data.n_rows:
         raise DataError("held-out rows need labels, and at least one row", where="validation")
     return data
-
-
-def _two_classes(data: Dataset) -> np.ndarray[Any, Any]:
-    """The label map of a binary problem, sorted."""
-    if data.classes is None:
-        raise DataError(
-            "the training data has no labels", fix="name the label column when reading, or pass y to fit"
-        )
-    classes = np.asarray(data.classes)
-    if len(classes) != 2:
-        listed = ", ".join(map(repr, classes[:5].tolist())) + (" …" if len(classes) > 5 else "")
-        there = "is 1 class" if len(classes) == 1 else f"are {len(classes)}"
-        raise DataError(
-            f"{_kind_of_target(classes)}logistic regression needs labels of two classes, and there {there}: "
-            f"{listed}",
-            where=f"label {data.label!r}" if data.label else "labels",
-        )
-    return classes
-
-
-def _kind_of_target(classes: np.ndarray[Any, Any]) -> str:
-    """What scikit-learn calls labels of more than two classes, in the words its tools look for."""
-    if len(classes) < 2:
-        return ""
-    if classes.dtype.kind == "f" and np.any(classes != np.rint(classes)):
-        return "Unknown label type: continuous. "
-    return "Only binary classification is supported. The type of the target is multiclass: "
 
 
 _FAR_APART = 1_000.0
@@ -235,43 +208,20 @@ def _warn_of_scales(sample: Block) -> None:
         )
 
 
-def _codes(data: Dataset, classes: np.ndarray[Any, Any]) -> Int64:
-    """Translation of the data set's label codes into those of the model."""
-    assert data.classes is not None
-    known = {value: code for code, value in enumerate(classes.tolist())}
-    theirs = np.asarray(data.classes).tolist()
-    unknown = [value for value in theirs if value not in known]
-    if unknown:
-        raise DataError(
-            f"the held-out rows have labels that the training data has not: {unknown[:5]}", where="validation"
-        )
-    return np.array([known[value] for value in theirs], dtype=np.int64)
-
-
-def _relabelled(blocks: Iterator[RawBlock], codes: Int64) -> Iterator[RawBlock]:
-    for block in blocks:
-        assert block.labels is not None
-        labels = codes[block.labels].astype(np.int32)
-        yield RawBlock(block.n_rows, block.columns, labels, block.weights)
-
-
 _LEAST_WEIGHT = 1e-8
 
 
-def _encoded(
-    blocks: Iterator[RawBlock],
-    layout: FeatureLayout,
-    classes: np.ndarray[Any, Any] | None,
-    check: Callable[[], None],
-) -> Iterator[Block]:
-    """Rows in the feature space; with ``classes``, both must turn up, and not all without weight."""
-    seen: set[int] = set()
-    weighty = classes is None
+def _encoded(blocks: Iterator[RawBlock], layout: FeatureLayout, check: Callable[[], None]) -> Iterator[Block]:
+    """Rows in the feature space."""
     for raw in blocks:
         check()
-        block = layout.encode(raw)
-        if classes is not None and len(seen) < len(classes) and raw.labels is not None:
-            seen.update(np.unique(raw.labels).tolist())
+        yield layout.encode(raw)
+
+
+def _checked_weights(blocks: Iterator[Block]) -> Iterator[Block]:
+    """The rows; not all may be without weight."""
+    weighty = False
+    for block in blocks:
         weighty = weighty or block.weights is None or bool((block.weights > _LEAST_WEIGHT).any())
         yield block
     if not weighty:
@@ -279,9 +229,4 @@ def _encoded(
             "the weights of all training rows are zero, or so small that optimisers would see no gradients",
             where="sample_weight",
             fix="give weights around 1",
-        )
-    if classes is not None and len(seen) == 1:
-        raise DataError(
-            f"all training rows have the label {classes[seen.pop()]!r}; two classes are needed",
-            fix="check the split, or the label column",
         )

@@ -40,13 +40,15 @@ class FactorizationModel(msgspec.Struct, frozen=True, tag="factorization"):
         Width of the feature space.
     n_factors : int
         Length of each feature's vector, at least 1.
-    loss : {"logistic", "squared"}
+    loss_name : {"logistic", "squared"}
     init_scale : float
         Deviation of the factors at the start.
     seed : int
         Of these.
     fit_intercept : bool
         Whether the intercept is trained; it stays 0 otherwise.
+    target_mean, target_scale : float
+        A label y stands for ``target_mean + target_scale · y``; for whoever reads the weights.
     """
 
     n_features: int
@@ -55,6 +57,8 @@ class FactorizationModel(msgspec.Struct, frozen=True, tag="factorization"):
     init_scale: float = 0.05
     seed: int = 0
     fit_intercept: bool = True
+    target_mean: float = 0.0
+    target_scale: float = 1.0
 
     @property
     def dim(self) -> int:

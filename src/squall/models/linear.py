@@ -140,7 +140,18 @@ class OneOutputModel(msgspec.Struct, frozen=True):
 
 
 class LinearModel(OneOutputModel, frozen=True, tag="linear"):
-    """Least squares: the loss is (w·x + b − y)² / 2, of labels that are numbers."""
+    """Least squares: the loss is (w·x + b − y)² / 2, of labels that are numbers.
+
+    Parameters
+    ----------
+    n_features, fit_intercept
+        See `OneOutputModel`.
+    target_mean, target_scale : float
+        A label y stands for ``target_mean + target_scale · y``; for whoever reads the weights.
+    """
+
+    target_mean: float = 0.0
+    target_scale: float = 1.0
 
     kernels: ClassVar[Kernels] = Kernels(
         _kernels.squared_minibatches,

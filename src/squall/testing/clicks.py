@@ -3,7 +3,8 @@
 Each row has 13 fields of numbers (in logarithmic buckets, as is usual for such data) and 26
 fields of names with heavy-tailed vocabularies of 10 to 10⁷ values, hashed together into one
 space: 39 entries of value 1.  Labels are drawn from a logistic model whose weights are part
-of the seed, so the loss of that model is the lowest that any can reach.
+of the seed, so the loss of that model is the lowest that any can reach.  With ``interactions``
+the planted model is a factorisation machine.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ FIELDS = 39
 _NUMBERS = 13
 _PART_ROWS = 100_000
 _BIAS, _SPREAD = -2.0, 0.25
+_FACTORS = 4
 
 
 @dataclass(frozen=True)
@@ -46,10 +48,14 @@ class ClickSource:
     seed : int
     part_rows : int
         Rows of a partition: what is in memory at a time.
+    interactions : float
+        Deviation, over rows, of what pairs of numbers add to the margin.
     """
 
-    def __init__(self, n_rows: int, seed: int, part_rows: int = _PART_ROWS) -> None:
-        self._seed = seed
+    def __init__(
+        self, n_rows: int, seed: int, part_rows: int = _PART_ROWS, interactions: float = 0.0
+    ) -> None:
+        self._seed, self._interactions = seed, interactions
         self.columns = [ColumnSpec("clicks", "sparse", N_FEATURES)]
         self.label: str | None = "click"
         self.classes: np.ndarray[tuple[int], np.dtype[np.int64]] | None = np.array([0, 1])
@@ -72,6 +78,8 @@ class ClickSource:
         for field in range(FIELDS):
             indices[:, field] = _slots(field, _values(draw, field, n))
         margins = (_BIAS + _weights(self._seed)[indices].sum(axis=1)).astype(np.float32)
+        if self._interactions:
+            margins += _pairs(self._seed, indices) * np.float32(self._interactions)
         labels = (draw.random(n) < 1.0 / (1.0 + np.exp(-margins))).astype(np.int32)
         return ClickRows(indices, labels, margins)
 
@@ -81,10 +89,11 @@ class ClickSource:
 
     def key(self) -> str:
         """A name for the content."""
-        return digest(["clicks", 1, self._seed, self.rows])
+        version = ["clicks", 1] if not self._interactions else ["clicks of pairs", 1, self._interactions]
+        return digest([*version, self._seed, self.rows])
 
 
-def clicks(n_rows: int, seed: int = 0, part_rows: int = _PART_ROWS) -> Dataset:
+def clicks(n_rows: int, seed: int = 0, part_rows: int = _PART_ROWS, interactions: float = 0.0) -> Dataset:
     """A data set of synthetic clicks.
 
     Parameters
@@ -95,8 +104,10 @@ def clicks(n_rows: int, seed: int = 0, part_rows: int = _PART_ROWS) -> Dataset:
         Of the planted model and the rows.
     part_rows : int
         Rows made at a time.
+    interactions : float
+        Deviation of what pairs of numbers add to the margin; 0: the planted model is linear.
     """
-    return Dataset(ClickSource(n_rows, seed, part_rows))
+    return Dataset(ClickSource(n_rows, seed, part_rows, interactions))
 
 
 def _values(draw: np.random.Generator, field: int, n: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -129,3 +140,16 @@ def _weights(seed: int) -> Float32:
     """The planted model."""
     draw = np.random.default_rng([seed, 2**31])
     return draw.normal(0.0, _SPREAD, N_FEATURES).astype(np.float32)
+
+
+def _pairs(seed: int, indices: Int32) -> Float32:
+    """What the planted factors make of each row's numbers, of deviation 1 or so: (n_rows,).
+
+    Pairs of names are so many, and most so rare, that no number of rows would tell what they do.
+    """
+    draw = np.random.default_rng([seed, 2**31, 1])
+    n_pairs = _NUMBERS * (_NUMBERS - 1) / 2
+    factors = draw.normal(0.0, (_FACTORS * n_pairs) ** -0.25, (N_FEATURES, _FACTORS)).astype(np.float32)
+    taken = factors[indices[:, :_NUMBERS]]  # (n_rows, 13, _FACTORS)
+    total: Float32 = (np.square(taken.sum(axis=1)) - np.square(taken).sum(axis=1)).sum(axis=1) / 2
+    return total

@@ -36,7 +36,7 @@ from squall.store.table import ParameterTable
 ROWS, WIDTH = 40, 6
 _H = 2.0**-6  # of finite differences: exact in float32, and large beside its rounding
 _EVERY: Int32 = np.arange(ROWS, dtype=np.int32)
-PENALTIES = [{}, {"l1": 1e-3, "l2": 1e-2}]
+PENALTIES = [(0.0, 0.0), (1e-3, 1e-2)]  # (l1, l2)
 
 
 class ModelContract:
@@ -151,9 +151,10 @@ class ModelContract:
         X = draw.normal(size=(ROWS, WIDTH)) * (draw.random((ROWS, WIDTH)) < 0.6)
         labels = self.labels(draw, ROWS)
         blocks = [block_of(kind, X, labels, None) for kind in ("dense", "sparse")]
-        np.testing.assert_allclose(*(model.outputs(b, weights) for b in blocks), rtol=1e-4, atol=1e-5)
-        gradients = [full_gradient(model, b, _EVERY, weights)[0] for b in blocks]
-        np.testing.assert_allclose(*gradients, rtol=1e-4, atol=1e-6)
+        dense, csr = (model.outputs(b, weights) for b in blocks)
+        np.testing.assert_allclose(dense, csr, rtol=1e-4, atol=1e-5)
+        of_dense, of_csr = (full_gradient(model, b, _EVERY, weights)[0] for b in blocks)
+        np.testing.assert_allclose(of_dense, of_csr, rtol=1e-4, atol=1e-6)
 
     def test_weight_predicted_right_is_within_the_whole_or_there_is_none(
         self, model: Model, block: Block, weights: Float32
@@ -207,9 +208,9 @@ class ModelContract:
     @pytest.mark.parametrize("penalties", PENALTIES, ids=["plain", "penalised"])
     @pytest.mark.parametrize("optimizer", sorted(CODES))
     def test_in_place_is_pull_gradient_and_push(
-        self, model: Model, block: Block, optimizer: Any, penalties: dict[str, float]
+        self, model: Model, block: Block, optimizer: Any, penalties: tuple[float, float]
     ) -> None:
-        spec = model.table("j/t", OptimizerSpec(optimizer, 0.05, clip_norm=0.8, **penalties))
+        spec = model.table("j/t", OptimizerSpec(optimizer, 0.05, *penalties, clip_norm=0.8))
         in_place, stepwise = ParameterTable.private(spec, 1), ParameterTable.private(spec, 1)
         order = np.random.default_rng(1).permutation(ROWS).astype(np.int32)
         progress = np.zeros(1, dtype=np.int64)

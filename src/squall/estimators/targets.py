@@ -1,0 +1,288 @@
+"""What a model is to predict, and how labels become what it trains on: classes, or numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from squall.config import is_number
+from squall.data.dataset import Dataset
+from squall.data.labels import MAX_CLASSES
+from squall.errors import DataError, SettingError
+from squall.records import Float64, Int64, RawBlock
+
+Check = Callable[[], None]
+Blocks = Iterator[RawBlock]
+
+
+class Target(Protocol):
+    """Of one training: made from the data to train on."""
+
+    classes: npt.NDArray[Any]
+    """The label map, sorted; empty where labels are numbers."""
+
+    def learn(self, data: Dataset, check: Check) -> None:
+        """Look through the labels, if need be; ``check`` may end it."""
+
+    def training(self, data: Dataset, blocks: Blocks) -> Blocks:
+        """The rows of ``data`` with labels, and weights, as the model trains on them."""
+
+    def held_out(self, data: Dataset, blocks: Blocks) -> Blocks:
+        """The same for the blocks of a held-out data set."""
+
+
+def labels_of(data: Dataset) -> tuple[npt.NDArray[Any], Float64 | None]:
+    """(labels, weights or None) of all rows of a data set, in its order.
+
+    Raises
+    ------
+    DataError
+        If there are no labels, or no rows.
+    """
+    if data.label is None:
+        raise DataError("rows without labels cannot be scored", fix="give y, or data with labels")
+    labels, weights = [], []
+    for block in data.blocks():
+        labels.append(_decoded(data, block))
+        if block.weights is not None:
+            weights.append(block.weights)
+    if not labels:
+        raise DataError("there are no rows")
+    return np.concatenate(labels), np.concatenate(weights) if weights else None
+
+
+def check_weighty(weights: Float64 | None) -> None:
+    """Refuse to measure where no row counts."""
+    if weights is not None and not weights.any():
+        raise DataError(
+            "the weights of all rows are zero, so nothing can be measured",
+            where="sample_weight",
+            fix="give at least one row a weight above 0",
+        )
+
+
+def _decoded(data: Dataset, block: RawBlock) -> npt.NDArray[Any]:
+    assert block.labels is not None
+    return block.labels if data.classes is None else np.asarray(data.classes)[block.labels]
+
+
+def _check_labelled(data: Dataset) -> None:
+    if data.label is None:
+        raise DataError(
+            "the training data has no labels", fix="name the label column when reading, or pass y to fit"
+        )
+
+
+def _relabelled(block: RawBlock, labels: Any, weights: Float64 | None) -> RawBlock:
+    return RawBlock(block.n_rows, block.columns, labels, weights)
+
+
+# --------------------------------------------------------------------------------------- classes
+
+
+class ClassTarget:
+    """Labels are classes, and a model trains on their numbers.
+
+    Parameters
+    ----------
+    data : Dataset
+        The data to train on.
+    class_weight : dict, "balanced" or None
+        What rows of each class count.
+    most : int
+        Classes that the model can tell apart.
+
+    Raises
+    ------
+    DataError
+        If there are no labels, or all are alike, or they are numbers that are no classes.
+    SettingError
+        If a weight is given to a class that is not there.
+    """
+
+    def __init__(self, data: Dataset, class_weight: Any = None, most: int = MAX_CLASSES) -> None:
+        _check_labelled(data)
+        self._where = f"label {data.label!r}"
+        self.classes = self._checked_classes(data, most)
+        self._balanced = isinstance(class_weight, str)
+        self._weights: Float64 | None = None
+        if isinstance(class_weight, Mapping):
+            self._weights = self._given_weights(class_weight)
+
+    def _checked_classes(self, data: Dataset, most: int) -> npt.NDArray[Any]:
+        if data.classes is None:
+            raise DataError(
+                f"Unknown label type: continuous. There are more than {MAX_CLASSES:,} different labels",
+                where=self._where,
+                fix="a label is a class; is this an identifier, or a quantity (then use a regression)?",
+            )
+        classes = np.asarray(data.classes)
+        if len(classes) < 2:
+            only = classes.tolist()[0]
+            raise DataError(
+                f"classification needs labels of two classes at least, and there is 1 class: {only!r}",
+                where=self._where,
+            )
+        if len(classes) > 2 and classes.dtype.kind == "f" and np.any(classes != np.rint(classes)):
+            listed = ", ".join(map(repr, classes[:5].tolist())) + (" …" if len(classes) > 5 else "")
+            raise DataError(
+                f"Unknown label type: continuous. There are {len(classes)}: {listed}",
+                where=self._where,
+                fix="use a regression, or put them into classes first",
+            )
+        if len(classes) > most:
+            raise DataError(
+                "Only binary classification is supported. The type of the target is multiclass: there are "
+                f"{len(classes)} classes",
+                where=self._where,
+                fix="use squall.LogisticRegression, or sklearn.multiclass.OneVsRestClassifier",
+            )
+        return classes
+
+    def _given_weights(self, given: Mapping[Any, Any]) -> Float64:
+        known = {value: code for code, value in enumerate(self.classes.tolist())}
+        weights = np.ones(len(known))
+        unknown = [label for label in given if label not in known]
+        if unknown:
+            raise SettingError(
+                f"class_weight names classes that the data does not have: {unknown[:5]}",
+                where=self._where,
+                fix=f"its classes are {', '.join(map(repr, self.classes[:10].tolist()))}",
+            )
+        for label, weight in given.items():
+            weights[known[label]] = float(weight)
+        return weights
+
+    def learn(self, data: Dataset, check: Check) -> None:
+        """With ``"balanced"``, count what the rows of each class weigh."""
+        if not self._balanced:
+            return
+        total = np.zeros(len(self.classes))
+        for block in data.blocks():
+            check()
+            total += np.bincount(block.labels, block.weights, minlength=len(total))  # type: ignore[arg-type]
+        used = total > 0
+        self._weights = np.where(used, total.sum() / (used.sum() * np.where(used, total, 1.0)), 1.0)
+
+    def training(self, data: Dataset, blocks: Blocks) -> Blocks:
+        """The rows, with their classes' weights; two classes must turn up."""
+        seen: set[int] = set()
+        for block in blocks:
+            assert block.labels is not None
+            if len(seen) < 2:
+                seen.update(np.unique(block.labels).tolist())
+            yield _relabelled(block, block.labels, self._row_weights(block))
+        if len(seen) == 1:
+            raise DataError(
+                f"all training rows have the label {self.classes[seen.pop()]!r}; two classes are needed",
+                fix="check the split, or the label column",
+            )
+
+    def _row_weights(self, block: RawBlock) -> Float64 | None:
+        if self._weights is None:
+            return block.weights
+        own: Float64 = self._weights[block.labels]
+        return own if block.weights is None else own * block.weights
+
+    def held_out(self, data: Dataset, blocks: Blocks) -> Blocks:
+        """The rows with the model's numbers for their classes, and no weights but their own."""
+        codes = self._codes(data)
+        for block in blocks:
+            assert block.labels is not None
+            yield _relabelled(block, codes[block.labels].astype(np.int32), block.weights)
+
+    def _codes(self, data: Dataset) -> Int64:
+        """Translation of the data set's label codes into those of the model."""
+        known = {value: code for code, value in enumerate(self.classes.tolist())}
+        theirs = [] if data.classes is None else np.asarray(data.classes).tolist()
+        unknown = [value for value in theirs if value not in known]
+        if unknown or not theirs:
+            raise DataError(
+                f"the held-out rows have labels that the training data has not: {unknown[:5]}",
+                where="validation",
+            )
+        return np.array([known[value] for value in theirs], dtype=np.int64)
+
+
+def class_weight_problem(value: Any) -> str | None:
+    """What is wrong with a setting of class weights."""
+    if value is None or (isinstance(value, str) and value == "balanced"):
+        return None
+    if isinstance(value, Mapping) and all(is_number(w) and w >= 0 for w in value.values()):
+        return None
+    return f'class_weight={value!r} must be None, "balanced" or a dict of numbers of at least 0 by label'
+
+
+# --------------------------------------------------------------------------------------- numbers
+
+
+class NumberTarget:
+    """Labels are numbers, and a model trains on (y − mean) / deviation, taken over the training rows.
+
+    Parameters
+    ----------
+    data : Dataset
+        The data to train on.
+    centred : bool
+        Otherwise the mean is not taken off: a model without intercept could not give it back.
+
+    Raises
+    ------
+    DataError
+        If there are no labels, or they are text.
+    """
+
+    classes: npt.NDArray[Any] = np.empty(0)
+
+    def __init__(self, data: Dataset, *, centred: bool = True) -> None:
+        _check_labelled(data)
+        _check_numbers(data, f"label {data.label!r}")
+        self._centred = centred
+        self.mean, self.deviation = 0.0, 1.0
+
+    def learn(self, data: Dataset, check: Check) -> None:
+        """Take mean and deviation."""
+        total = mean = squares = 0.0
+        for block in data.blocks():
+            check()
+            y = _decoded(data, block).astype(np.float64)
+            weights = np.ones(len(y)) if block.weights is None else block.weights
+            weight = float(weights.sum())
+            if not weight:
+                continue
+            # Of parts by their means, which keeps what numbers far from 0 differ by (Chan et al. 1979).
+            own = float(weights @ y) / weight
+            squares += float(weights @ np.square(y - own))
+            squares += (own - mean) ** 2 * total * weight / (total + weight)
+            total += weight
+            mean += (own - mean) * weight / total
+        if self._centred:
+            self.mean = mean
+        else:
+            squares += total * mean**2
+        deviation = float(np.sqrt(squares / total)) if total else 0.0
+        self.deviation = deviation if deviation > 0 else 1.0  # then all are alike, and the mean is all
+
+    def held_out(self, data: Dataset, blocks: Blocks) -> Blocks:
+        """The rows with standardised labels."""
+        _check_numbers(data, "validation")
+        yield from self.training(data, blocks)
+
+    def training(self, data: Dataset, blocks: Blocks) -> Blocks:
+        """The rows with standardised labels."""
+        for block in blocks:
+            y = _decoded(data, block).astype(np.float64)
+            yield _relabelled(block, (y - self.mean) / self.deviation, block.weights)
+
+
+def _check_numbers(data: Dataset, where: str) -> None:
+    if data.classes is not None and np.asarray(data.classes).dtype.kind not in "biuf":
+        raise DataError(
+            f"regression needs labels that are numbers, and these are text: "
+            f"{', '.join(map(repr, np.asarray(data.classes)[:3].tolist()))}",
+            where=where,
+            fix="convert them, or use a classifier",
+        )
