@@ -134,6 +134,7 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
             self._seed(run),
             describe=lambda: describe_fitting(whole, plan.columns, plan.classes),
             together=strategy.synchronous,
+            run=run,
         )
         spec = JobSpec(
             run=run,
