@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from squall.data.objects import ObjectStore
-from squall.data.partitions import FORMAT_VERSION, SUFFIX, check_format, write_partition
+from squall.data.partitions import FORMAT_VERSION, SUFFIX, write_partition
 from squall.data.rows import count_missing, join_raw, raw_bytes
 from squall.data.sources import MANIFEST, StoredSource, load_manifest
+from squall.data.versions import check_format
 from squall.errors import CorruptError, StoreError
 from squall.records import Manifest, PartitionInfo, RawBlock
 
