@@ -41,7 +41,8 @@ def run_head(url: str, n: int) -> None:
     data = squall.open_dataset(url)
     rows = data.head(n)
     names = [*(c.name for c in data.columns), *([] if data.label is None else [data.label])]
-    cells = [[_cut(printable(_cell(row[name])), _CELL) for name in names] for row in rows]
+    limit = max(_CELL, console.width // max(1, len(names)) - _GAP)
+    cells = [[_cut(printable(_cell(row[name])), limit) for name in names] for row in rows]
     heads = [_cut(printable(name), _CELL) for name in names]
     widths = [max(map(cell_len, column)) for column in zip(heads, *cells, strict=True)]
     shown = _fitting(widths, console.width)
@@ -114,7 +115,7 @@ def _described(column: ColumnSummary) -> dict[str, str]:
     kind = "text" if column.kind == "categorical" else column.kind
     distinct = "" if column.width > 1 else f">{MAX_DISTINCT:,}"
     top = ", ".join(f"{_cut(printable(text), 12)} {n / column.rows:.0%}" for text, n in column.top[:3])
-    zeros = "" if column.zeros is None else f"{column.zeros:.1%} zeros "
+    zeros = f"{column.zeros:.1%} zeros" if column.zeros else ""
     numbers = {name: getattr(column, name) for name in ("min", "mean", "max")}
     return {
         "column": _cut(printable(column.name), _CELL),
@@ -122,7 +123,7 @@ def _described(column: ColumnSummary) -> dict[str, str]:
         "missing": f"{column.missing / column.rows:.1%}" if column.missing else "",
         "distinct": distinct if column.distinct is None else f"{column.distinct:,}",
         **{name: "" if number is None else f"{number:.{digits}g}" for name, number in numbers.items()},
-        "values": top or zeros + column.bars(),
+        "values": top or zeros or column.bars(),
     }
 
 

@@ -88,7 +88,7 @@ def _cells(c: ColumnSummary) -> list[str]:
     distinct = f"{c.distinct:,}" if c.distinct is not None else f"> {MAX_DISTINCT:,}" if c.width == 1 else ""
     numbers = ["" if x is None else f"{x:.4g}" for x in (c.min, c.mean, c.max, c.std)]
     top = ", ".join(f"{text} {n / max(c.rows, 1):.0%}" for text, n in c.top[:3])
-    zeros = "" if c.zeros is None else f"{c.zeros:.1%} zeros"
+    zeros = f"{c.zeros:.1%} zeros" if c.zeros else ""
     return [c.name, kind, missing, distinct, *numbers, top or zeros or c.bars()]
 
 
