@@ -33,6 +33,12 @@ class Info(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         return "\n".join(f"{name:<11}{value}" for name, value in self.lines())
 
+    def _labels(self) -> str:
+        if self.classes is None:
+            return "numbers"
+        shown = ", ".join(repr(c) for c in self.classes[:8]) + (", …" if len(self.classes) > 8 else "")
+        return f"{len(self.classes):,} classes: {shown}"
+
     def lines(self) -> list[tuple[str, str]]:
         """What there is to say, as (name, text)."""
         kinds = ", ".join(f"{n:,} {kind}" for kind, n in self.kinds.items())
@@ -40,9 +46,7 @@ class Info(msgspec.Struct, frozen=True):
         if self.features != self.columns:
             lines.append(("features", f"{self.features:,}"))
         if self.label is not None:
-            listed = self.classes or []
-            shown = ", ".join(repr(c) for c in listed[:8]) + (", …" if len(listed) > 8 else "")
-            lines.append(("label", f"{self.label} ({len(listed):,} classes: {shown})"))
+            lines.append(("label", f"{self.label} ({self._labels()})"))
         size = "" if self.bytes is None else f", {self.bytes:,} bytes"
         lines.append(("partitions", f"{self.partitions:,}{size}"))
         lines.append(("read from", self.source))
@@ -76,8 +80,9 @@ def first_rows(data: Dataset, n: int) -> list[dict[str, Any]]:
     for block in data.blocks() if n else ():
         wanted = slice_raw(block, 0, min(block.n_rows, n - len(rows)))
         cells = {name: _cells_of(column) for name, column in wanted.columns.items()}
-        if wanted.labels is not None and data.classes is not None and data.label is not None:
-            cells[data.label] = data.classes[wanted.labels].tolist()
+        if wanted.labels is not None and data.label is not None:
+            own = wanted.labels if data.classes is None else data.classes[wanted.labels]
+            cells[data.label] = own.tolist()
         rows += [{name: own[i] for name, own in cells.items()} for i in range(wanted.n_rows)]
         if len(rows) == n:
             break

@@ -71,7 +71,7 @@ def prefetch_depth(manifest: TrainingManifest, memory: int) -> int:
 
     With the two that are in use and on their way they take an eighth of it, if that is enough.
     """
-    partition = max(1, (manifest.memory_bytes or 10_000_000) // max(1, len(manifest.partitions)))
+    partition = manifest.memory_bytes // max(1, len(manifest.partitions)) or 10_000_000
     return max(1, min(memory // 8 // partition - 2, 4))
 
 

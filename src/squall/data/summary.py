@@ -12,7 +12,7 @@ import numpy as np
 from squall.data.rows import count_missing
 from squall.preprocessing.moments import Moments, merge_moments, moments
 from squall.preprocessing.quantiles import QuantileSketch, merge_sketches, sketch
-from squall.records import CategoricalColumn, Column, DenseColumn, Numbers, NumericColumn
+from squall.records import CategoricalColumn, Column, ColumnSpec, DenseColumn, Numbers, NumericColumn
 
 if TYPE_CHECKING:
     from squall.data.dataset import Dataset
@@ -115,24 +115,30 @@ def describe(data: Dataset) -> Description:
     labels = np.zeros(0 if data.classes is None else len(data.classes), dtype=np.int64)
     for block in data.blocks():
         missing.update({name: count_missing(column) for name, column in block.columns.items()})
-        for name, column in block.columns.items():
+        columns = dict(block.columns)
+        if block.labels is not None and data.classes is None and data.label is not None:
+            columns[data.label] = NumericColumn(block.labels)  # numbers to predict
+        elif block.labels is not None:
+            labels += np.bincount(block.labels, minlength=len(labels))
+        for name, column in columns.items():
             if isinstance(column, CategoricalColumn):
                 texts[name] = _texts(texts.get(name, Counter()), column)
             else:
                 own = _numbers(name, column)
                 numbers[name] = _merged(numbers[name], own) if name in numbers else own
-        if block.labels is not None:
-            labels += np.bincount(block.labels, minlength=len(labels))
-    columns = []
-    for spec in data.columns:
+    summaries = []
+    specs = list(data.columns)
+    if data.label in numbers and data.label is not None:
+        specs.append(ColumnSpec(data.label, "float64"))
+    for spec in specs:
         fixed = spec.name, spec.kind, spec.width, data.n_rows, missing[spec.name]
         if spec.name in numbers:
-            columns.append(ColumnSummary(*fixed, **_of_numbers(spec.kind, numbers[spec.name])))
+            summaries.append(ColumnSummary(*fixed, **_of_numbers(spec.kind, numbers[spec.name])))
         else:
-            columns.append(ColumnSummary(*fixed, **_of_texts(texts.get(spec.name, Counter()))))
+            summaries.append(ColumnSummary(*fixed, **_of_texts(texts.get(spec.name, Counter()))))
     known = [] if data.classes is None else zip(map(str, data.classes.tolist()), labels.tolist(), strict=True)
     counted = sorted(known, key=lambda item: -item[1])
-    return Description(data.n_rows, columns, data.label, counted)
+    return Description(data.n_rows, summaries, None if data.classes is None else data.label, counted)
 
 
 def _texts(counts: Counter[str] | None, column: CategoricalColumn) -> Counter[str] | None:
