@@ -24,6 +24,7 @@ def blocks(path: Path, language: str) -> list[str]:
         "docs/consistency.md",
         "docs/map.md",
         "docs/models.md",
+        "docs/data.md",
     ],
 )
 def test_python_in_the_docs_runs(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

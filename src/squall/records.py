@@ -190,6 +190,7 @@ class TrainingManifest(msgspec.Struct, frozen=True):
     kind: Literal["csr", "dense"]
     partitions: list[PartitionInfo]
     format_version: int = 1
+    memory_bytes: int = 0  # of all rows once they are read; packed partitions are stored in fewer
 
 
 # --------------------------------------------------------------------------- parameter store

@@ -55,6 +55,8 @@ class Registry:
             ) from error
 
 
+MAPS = Registry("way to map", {"functions": Entry("squall.workflows.map:map")})
+
 JOB_OPENERS = Registry("kind of job", {"estimator": Entry("squall.estimators.resuming:open_job")})
 
 MODELS = Registry(

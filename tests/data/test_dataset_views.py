@@ -267,3 +267,25 @@ def test_integers_that_would_be_rounded():
 def test_dense_matrices_of_other_widths():
     with pytest.raises(DataError, match="column 'x': it is dense of 2 and dense of 3"):
         from_arrays(np.eye(2)).concat(from_arrays(np.eye(3)))
+
+
+def priced(prices, label="price"):
+    """Rows whose label is a number to predict."""
+    rows = np.arange(len(prices))
+    block = RawBlock(len(prices), {"id": NumericColumn(rows)}, np.array(prices, np.float64))
+    return Dataset(MemorySource(block, 2, label, None))
+
+
+def test_numbers_to_predict(tmp_path):
+    data = priced([1.5, 2.5, 9.0])
+    assert data.head(1) == [{"id": 0, "price": 1.5}]
+    assert "price (numbers)" in str(data.info()) and "label 'price' (numbers)" in repr(data)
+    _, price = data.describe().columns
+    assert (price.name, price.max, data.describe().label) == ("price", 9, None)
+    both = data.concat(data)
+    assert both.to_arrays()[1].tolist() == [1.5, 2.5, 9, 1.5, 2.5, 9]
+    assert both.write(tmp_path / "d").to_arrays()[1].tolist() == both.to_arrays()[1].tolist()
+    with pytest.raises(DataError, match="no labels to stratify by"):
+        data.split(1, stratify=True)
+    with pytest.raises(DataError, match="classes in one data set and numbers to predict in another"):
+        data.concat(from_arrays(pd.DataFrame({"id": [1, 2]}), pd.Series(["low", "high"], name="price")))

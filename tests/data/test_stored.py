@@ -212,6 +212,9 @@ def test_a_partition_that_changed_is_noticed(tmp_path):
 def test_there_is_none(tmp_path):
     with pytest.raises(StoreError, match=r"there is no data set(?s:.)*squall ingest"):
         open_dataset(tmp_path / "none")
+    (tmp_path / "file.csv").touch()
+    with pytest.raises(StoreError, match="it is a file, and no data set"):
+        open_dataset(tmp_path / "file.csv")
     with pytest.raises(SettingError):
         open_dataset("nfs://x/y")
 

@@ -6,14 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from squall.data import packing
+from squall.data.iterator import prefetch_depth
 from squall.data.objects import ObjectStore
 from squall.data.partitions import read_training
 from squall.data.rows import slice_training, training_row_bytes
 from squall.data.training import load_training, manifest_key, write_training
 from squall.errors import CorruptError, DataError, StoreError
-from squall.records import CsrBlock, DenseBlock
+from squall.records import CsrBlock, DenseBlock, PartitionInfo, TrainingManifest
 
-from .blocks import csr_block, quick
+from .blocks import assert_same, csr_block, quick
 
 
 def numbered(start: int, n: int, weights: bool = False, ones: bool = False) -> CsrBlock:
@@ -46,14 +48,15 @@ def rows_of(block: CsrBlock) -> list[tuple[float, ...]]:
     st.integers(50, 2000),
     st.integers(1, 6),
     st.integers(0, 2**40),
+    st.booleans(),
 )
-def test_every_row_is_kept_with_its_cells(tmp_path_factory, sizes, target, windows, seed):
+def test_every_row_is_kept_with_its_cells(tmp_path_factory, sizes, target, windows, seed, packed):
     store = ObjectStore(tmp_path_factory.mktemp("s"))
     blocks, start = [], 0
     for n, weights, ones in sizes:
         blocks.append(numbered(start, n, weights, ones))
         start += n
-    manifest = write_training(iter(blocks), store, "t", seed, target, windows * target)
+    manifest = write_training(iter(blocks), store, "t", seed, target, windows * target, packed)
     written = [row for p in manifest.partitions for row in rows_of(read_training(store, p))]
     assert sorted(written) == sorted(row for block in blocks for row in rows_of(block))
     assert manifest.rows == start == sum(p.rows for p in manifest.partitions)
@@ -178,3 +181,51 @@ def test_slices_are_views_that_start_at_zero(n, data):
     assert part.indptr[0] == 0 and part.indptr[-1] == len(part.indices)
     assert rows_of(part) == rows_of(block)[start:stop]
     assert part.indices.base is not None and part.labels.base is not None
+
+
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("ones", [False, True])
+def test_packed_rows_are_the_plain_ones(store, weights, ones):
+    rows = [csr_block(500, ones=ones, weights=weights, seed=s) for s in (1, 2)]
+    plain, packed = (
+        write_training(iter(rows), store, f"t{p}", 3, target_bytes=9000, packed=p) for p in (False, True)
+    )
+    assert len(plain.partitions) == len(packed.partitions) > 2
+    assert plain.memory_bytes == packed.memory_bytes
+    assert (plain.format_version, packed.format_version) == (2, 3)
+    assert load_training(store, "tTrue/manifest.json") == packed
+    for a, b in zip(plain.partitions, packed.partitions, strict=True):
+        assert_same(read_training(store, a), read_training(store, b))
+        assert b.bytes < a.bytes
+
+
+@pytest.mark.parametrize("n_features", [1, 2, 2**20, 2**31 - 1])
+def test_any_width_is_packed(store, n_features):
+    indices = np.array([0, n_features - 1, n_features // 2], np.int32)
+    block = CsrBlock(np.array([0, 300, 303]), np.append(np.zeros(300, np.int32), indices), None,
+                     np.array([0.5, 1e9], np.float32), None, n_features)  # fmt: skip
+    manifest = write_training(iter([block]), store, "t", 0, packed=True)
+    found = read_training(store, manifest.partitions[0])
+    assert sorted(found.labels.tolist()) == [0.5, 1e9]
+    assert sorted(found.indices.tolist()) == sorted(block.indices.tolist())
+
+
+def test_a_store_on_a_network_gets_packed_rows_and_a_folder_plain_ones(store, monkeypatch):
+    assert write_training(iter([csr_block(9)]), store, "a", 0).format_version == 2
+    monkeypatch.setattr(ObjectStore, "folder", None)
+    assert write_training(iter([csr_block(9)]), store, "b", 0).format_version == 3
+    dense = DenseBlock(np.zeros((2, 20), np.float32), np.zeros(2, np.float32), None)
+    assert write_training(iter([dense]), store, "c", 0).format_version == 2
+
+
+def test_packed_rows_that_do_not_belong_together():
+    arrays = packing.packed(np.array([0, 2]), np.array([1, 2], np.int32), np.zeros(1, np.float32), 3)
+    for odd in ({"lengths": np.array([3], np.uint8)}, {"lengths": np.array([-1], np.int32)}):
+        with pytest.raises(ValueError):
+            packing.unpacked(arrays | odd, 3)
+
+
+@pytest.mark.parametrize(("memory_mb", "depth"), [(128, 1), (256, 1), (400, 3), (1769, 4)])
+def test_more_memory_prefetches_more(memory_mb, depth):
+    manifest = TrainingManifest(1, 1, "csr", [PartitionInfo("k", 1, 1, 1, "")] * 5, 3, 50_000_000)
+    assert prefetch_depth(manifest, memory_mb << 20) == depth

@@ -144,6 +144,8 @@ __all__ = [
     "logistic_minibatches_dense",
     "logistic_probabilities",
     "murmur3_32",
+    "pack_bits",
+    "packed_size",
     "softmax_gradient",
     "softmax_loss",
     "softmax_minibatches",
@@ -157,6 +159,7 @@ __all__ = [
     "table_pull",
     "table_stride",
     "table_update",
+    "unpack_bits",
 ]
 
 Float32: TypeAlias = NDArray[np.float32]
@@ -172,6 +175,31 @@ CSV_INTEGER, CSV_FLOAT, CSV_WIDE_INTEGER, CSV_TEXT = 1, 2, 4, 8
 
 
 # ------------------------------------------------------------------------------------------ sparse rows
+
+
+def packed_size(n: int, bits: int) -> int:
+    """Bytes of ``n`` numbers of so many bits each, with what reading them needs behind."""
+    return _native.packed_size(n, bits)
+
+
+def pack_bits(numbers: Int32, bits: int, packed: UInt8) -> None:
+    """Write numbers in ``bits`` bits each, one after the other, lowest bit first.
+
+    Parameters
+    ----------
+    numbers : int32 array (n,)
+        Each ≥ 0 and below ``2**bits``.
+    bits : int
+        From 1 to 31.
+    packed : uint8 array (packed_size(n, bits),)
+        Changed in place.
+    """
+    _native.pack_bits(numbers, bits, packed)
+
+
+def unpack_bits(packed: UInt8, bits: int, numbers: Int32) -> None:
+    """Read into ``numbers`` (changed in place) what `pack_bits` wrote."""
+    _native.unpack_bits(packed, bits, numbers)
 
 
 def csr_gather(

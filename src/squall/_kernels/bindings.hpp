@@ -19,6 +19,7 @@ void bind_csv(nanobind::module_& m);
 void bind_factorization(nanobind::module_& m);
 void bind_hashing(nanobind::module_& m);
 void bind_logistic(nanobind::module_& m);
+void bind_packing(nanobind::module_& m);
 void bind_serving(nanobind::module_& m);
 void bind_softmax(nanobind::module_& m);
 void bind_sparse(nanobind::module_& m);

@@ -8,6 +8,7 @@ NB_MODULE(_native, m) {
     squall::bind_factorization(m);
     squall::bind_hashing(m);
     squall::bind_logistic(m);
+    squall::bind_packing(m);
     squall::bind_serving(m);
     squall::bind_softmax(m);
     squall::bind_sparse(m);

@@ -28,6 +28,8 @@ app = typer.Typer(
 )
 train_app = typer.Typer(help="Train a model on a file and save it.", no_args_is_help=True)
 app.add_typer(train_app, name="train")
+data_app = typer.Typer(help="Look into a data set that was ingested.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
 store_app = typer.Typer(help="Run a parameter store of one's own, and look after it.", no_args_is_help=True)
 app.add_typer(store_app, name="store")
 
@@ -40,12 +42,21 @@ Deadline = Annotated[str | None, typer.Option(help='Longest time, such as "10min
 Budget = Annotated[str | None, typer.Option(help='Most it may cost, such as "$0.25".')]
 Prices = Annotated[str | None, typer.Option(help="A price list by name, or a file.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the split and of the shuffles.")]
-Label = Annotated[str, typer.Option(help="Name of the label column (its number with --no-header).")]
 Categorical = Annotated[
     list[str] | None, typer.Option(help="Read this column as text, whatever it holds; may be repeated.")
 ]
 Delimiter = Annotated[str, typer.Option(help=r"Field separator; \t for tabs.")]
 Header = Annotated[bool, typer.Option(help="Whether the first line names the columns.")]
+MaybeLabel = Annotated[
+    str | None, typer.Option("--label", help="Name of the label column (its number with --no-header).")
+]
+MaybeDelimiter = Annotated[
+    str | None, typer.Option("--delimiter", help=r"Field separator of a file; \t for tabs. Default: a comma.")
+]
+MaybeHeader = Annotated[
+    bool | None, typer.Option("--header/--no-header", help="Whether a file's first line names the columns.")
+]
+DataSet = Annotated[str, typer.Argument(help="A data set: the folder or URL that it was ingested to.")]
 
 
 Job = Annotated[str, typer.Argument(help="Name of a job, as `squall train` and `squall jobs` show it.")]
@@ -80,10 +91,83 @@ def demo(
     run_demo(workers=workers, epochs=epochs, out=out, storage=storage, seed=seed)
 
 
+@app.command()
+def ingest(
+    source: Annotated[list[str], typer.Argument(help="Files or folders to read, as the format has them.")],
+    to: Annotated[str, typer.Option(help="Folder or URL of the data set to be; there must be none yet.")],
+    format_: Annotated[
+        str, typer.Option("--format", help="csv, tsv, …, or [bold]auto[/bold]: by the file's name.")
+    ] = "auto",
+    label: MaybeLabel = None,
+    weight: Annotated[str | None, typer.Option(help="Name of the column of sample weights.")] = None,
+    categorical: Categorical = None,
+    delimiter: MaybeDelimiter = None,
+    header: MaybeHeader = None,
+    errors: Annotated[
+        str | None, typer.Option(help="Malformed rows: [bold]raise[/bold] or [bold]skip[/bold].")
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(help="Another setting of the format's reader, as name=value; may be repeated."),
+    ] = None,
+    storage: Storage = None,
+) -> None:
+    """Read a source once, and store it as a data set: typed, compact, checked, never changed."""
+    from squall.cli.ingest import IngestOptions, run_ingest
+
+    run_ingest(
+        IngestOptions(
+            sources=tuple(source),
+            to=to,
+            format=format_,
+            label=label,
+            weight=weight,
+            categorical=tuple(categorical or ()),
+            delimiter=delimiter,
+            header=header,
+            errors=errors,
+            options=tuple(option or ()),
+            storage=storage,
+        )
+    )
+
+
+@data_app.command("info")
+def data_info(url: DataSet) -> None:
+    """Show rows, columns, labels and size, as the manifest says."""
+    from squall.cli.data import run_info
+
+    run_info(url)
+
+
+@data_app.command("head")
+def data_head(
+    url: DataSet,
+    n: Annotated[int, typer.Option("-n", min=0, help="How many rows.")] = 5,
+) -> None:
+    """Show the first rows, with as many columns as fit."""
+    from squall.cli.data import run_head
+
+    run_head(url, n)
+
+
+@data_app.command("describe")
+def data_describe(
+    url: DataSet,
+    everything: Annotated[bool, typer.Option("--all", help="All columns, however many.")] = False,
+) -> None:
+    """Show what is in each column (one pass over the rows), and how often each label turns up."""
+    from squall.cli.data import run_describe
+
+    run_describe(url, everything)
+
+
 @train_app.command("logistic")
 def train_logistic(
-    data: Annotated[Path, typer.Argument(help="A CSV file, plain or compressed.")],
-    label: Label,
+    data: Annotated[
+        str, typer.Argument(help="A CSV file, plain or compressed, or a data set's folder or URL.")
+    ],
+    label: MaybeLabel = None,
     out: Annotated[Path, typer.Option(help="Where to save the model.")] = Path("model.squall"),
     workers: Workers = "auto",
     memory: Memory = "1769MB",
@@ -107,8 +191,8 @@ def train_logistic(
     budget: Budget = None,
     prices: Prices = None,
     categorical: Categorical = None,
-    delimiter: Delimiter = ",",
-    header: Header = True,
+    delimiter: MaybeDelimiter = None,
+    header: MaybeHeader = None,
     storage: Storage = None,
     seed: Seed = 0,
     chaos: Annotated[

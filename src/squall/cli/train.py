@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import squall
 from squall.cli.chaos import parse_chaos
+from squall.cli.ingest import open_given
 from squall.cli.jobs import COMMAND, OUT
 from squall.cli.plan import parse_plan
 from squall.cli.quality import held_out_quality
@@ -19,7 +20,7 @@ from squall.data.dataset import Dataset
 from squall.data.objects import ObjectStore, default_storage
 from squall.driver.ledger import load_prices
 from squall.driver.resuming import find_interrupted
-from squall.errors import SquallError
+from squall.errors import SettingError, SquallError
 from squall.estimators.persistence import check_target
 from squall.paths import user_path
 
@@ -31,8 +32,8 @@ N = TypeVar("N", int, float)
 class TrainOptions:
     """Options of the command, as typed."""
 
-    data: Path
-    label: str
+    data: str
+    label: str | None
     out: Path
     workers: str
     memory: str
@@ -50,8 +51,8 @@ class TrainOptions:
     budget: str | None
     prices: str | None
     categorical: tuple[str, ...]
-    delimiter: str
-    header: bool
+    delimiter: str | None
+    header: bool | None
     storage: str | None
     seed: int
     fresh: bool = False
@@ -63,18 +64,12 @@ def train_logistic(options: TrainOptions) -> None:
     """Check the settings, read, train, measure, save."""
     run, model = _settings(options)
     _check_out(options.out, options.data)
-    data = squall.read_csv(
-        options.data,
-        label=options.label,
-        header=options.header,
-        delimiter=options.delimiter.replace("\\t", "\t"),
-        categorical=options.categorical,
-        storage=options.storage,
-    )
+    data = _read(options)
     _print_columns(options.data, data)
     train, test = data.split(test=options.test, random_state=options.seed) if options.test else (data, None)
     pipeline = _pipeline(data, model, options.n_features)
-    job = _resumed(options) or squall.submit(pipeline, train, validation=test, run=run, tags=_tags(options))
+    tags = _tags(options, data)
+    job = _resumed(options, tags) or squall.submit(pipeline, train, validation=test, run=run, tags=tags)
     console.print(f"job {job.id} (squall status {job.id} shows it from another terminal)", style="dim")
     workers = run.resolve_workers(train.n_rows)
     fitted = follow(job, f"logistic regression on {workers} local function{'s' if workers > 1 else ''}")
@@ -86,21 +81,59 @@ def train_logistic(options: TrainOptions) -> None:
     print_end(job, fitted.bill_, saved)
 
 
-def _tags(options: TrainOptions) -> dict[str, str]:
-    """What tells this very command, on this very file, from all others."""
-    file = user_path(options.data).absolute()
-    facts = file.stat() if file.exists() else None
-    told = (replace(options, data=file), facts and (facts.st_size, facts.st_mtime_ns))
+def _is_stored(data: str) -> bool:
+    """Whether it is the place of a data set, not a file."""
+    return "://" in data or user_path(data).is_dir()
+
+
+def _read(options: TrainOptions) -> Dataset:
+    if not _is_stored(options.data):
+        if options.label is None:
+            raise SettingError(
+                "a file needs --label", where="squall train logistic", fix="name the column to learn"
+            )
+        return squall.read_csv(
+            options.data,
+            label=options.label,
+            header=options.header is not False,
+            delimiter=(options.delimiter or ",").replace("\\t", "\t"),
+            categorical=options.categorical,
+            storage=options.storage,
+        )
+    data = open_given(
+        options.data,
+        delimiter=options.delimiter,
+        header=options.header,
+        categorical=options.categorical or None,
+    )
+    if options.label not in (None, data.label):
+        raise SettingError(
+            f"the data set's label is {data.label!r}, not {options.label!r}",
+            where="--label",
+            fix="leave it out, or ingest the source again with that label",
+        )
+    return data
+
+
+def _tags(options: TrainOptions, data: Dataset) -> dict[str, str]:
+    """What tells this very command, on this very data, from all others."""
+    told: tuple[Any, ...]
+    if _is_stored(options.data):
+        told = (options, data.key())
+    else:
+        file = user_path(options.data).absolute()
+        facts = file.stat() if file.exists() else None
+        told = (replace(options, data=str(file)), facts and (facts.st_size, facts.st_mtime_ns))
     fingerprint = hashlib.sha256(repr(told).encode()).hexdigest()[:16]
     return {OUT: str(user_path(options.out).absolute()), COMMAND: fingerprint}
 
 
-def _resumed(options: TrainOptions) -> squall.Job[Any] | None:
+def _resumed(options: TrainOptions, tags: dict[str, str]) -> squall.Job[Any] | None:
     """The job of the same command that was interrupted, if there is one."""
     if options.fresh:
         return None
     storage = default_storage() if options.storage is None else options.storage
-    found = find_interrupted(ObjectStore(storage), _tags(options))
+    found = find_interrupted(ObjectStore(storage), tags)
     if not found:
         return None
     console.print(
@@ -109,7 +142,7 @@ def _resumed(options: TrainOptions) -> squall.Job[Any] | None:
     return squall.Job.open(f"{ObjectStore(storage).url}/jobs/{found[-1]}")
 
 
-def _print_columns(path: Path, data: Dataset) -> None:
+def _print_columns(path: str, data: Dataset) -> None:
     text = [c.name for c in data.columns if c.kind == "categorical"]
     numbers = len(data.columns) - len(text)
     listed = f" ({', '.join(text[:12])}{' …' if len(text) > 12 else ''})" if text else ""
@@ -186,10 +219,11 @@ def _parsed(problems: Problems, name: str, text: str, kind: Callable[[str], N]) 
         return "auto"
 
 
-def _check_out(out: Path, data: Path) -> None:
+def _check_out(out: Path, data: str) -> None:
     target = user_path(out)
     check_target(target)
-    if target.exists() and data.exists() and target.samefile(data):
+    source = user_path(data)
+    if target.exists() and source.exists() and target.samefile(source):
         fix = "choose another file"
         raise SquallError("the model would replace the training data", where="--out", fix=fix)
 

@@ -57,7 +57,7 @@ class ConcatSource:
         part, number = self._places[partition]
         block = self._parts[part].partition(number)
         codes = self._codes[part]
-        labels = None if block.labels is None or codes is None else codes[block.labels]
+        labels = block.labels if block.labels is None or codes is None else codes[block.labels]
         columns = {spec.name: _conformed(block.columns[spec.name], spec) for spec in self.columns}
         return RawBlock(block.n_rows, columns, labels, block.weights)
 
@@ -112,6 +112,12 @@ def _merged_classes(parts: list[Dataset]) -> Classes | None:
     maps = [part.classes for part in parts if part.classes is not None]
     if not maps:
         return None
+    if len(maps) < len(parts):
+        raise DataError(
+            "labels are classes in one data set and numbers to predict in another",
+            where="concat",
+            fix="read all with labels of one sort",
+        )
     sorts = {"text" if m.dtype.kind in "UOT" else "numbers" for m in maps if len(m)}
     if len(sorts) > 1:
         raise DataError(

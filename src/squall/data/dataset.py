@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from squall.config import Problems
-from squall.data import export, summary
+from squall.data import export, info, summary
 from squall.data.concat import ConcatSource
 from squall.data.hints import column_hint
+from squall.data.info import short
 from squall.data.labels import Classes
 from squall.data.rows import count_missing, cut_blocks, take_raw
-from squall.data.seeds import seeded_order
+from squall.data.seeds import seed_from, seeded_order
+from squall.data.select import Select
 from squall.data.selection import Selection
 from squall.data.sources import Source, digest
 from squall.data.stored import open_stored, write_dataset
@@ -205,7 +207,7 @@ class Dataset:
         problems = Problems("head")
         problems.integer("n", n, 0)
         problems.raise_if_any()
-        return summary.first_rows(self, n)
+        return info.first_rows(self, n)
 
     def describe(self) -> summary.Description:
         """What is in each column, by one pass over the rows; shows itself as a table.
@@ -215,9 +217,9 @@ class Dataset:
         """
         return summary.describe(self)
 
-    def info(self) -> summary.Info:
+    def info(self) -> info.Info:
         """Rows, columns, labels, and where the data set is; reads no rows."""
-        return summary.info(self, self._source)
+        return info.info(self, self._source)
 
     def to_arrays(self) -> tuple[Any, np.ndarray[Any, Any] | None]:
         """All rows in memory, as ``(X, y)``.
@@ -265,7 +267,7 @@ class Dataset:
         Partitions come in random order and the rows of each are shuffled; rows do not leave their
         partition of about 10 MB.  (`fit` shuffles for itself.)
         """
-        shuffled = self._selection.shuffled(_seed(random_state))
+        shuffled = self._selection.shuffled(seed_from(random_state))
         return Dataset(self._source, shuffled, self._transforms)
 
     def concat(self, *others: Dataset) -> Dataset:
@@ -318,7 +320,7 @@ class Dataset:
                 raise SettingError(f"select: there is no column {name!r}", fix=column_hint(name, known))
         if len(set(chosen)) != len(chosen):
             raise SettingError("select: a column is named twice", fix="name each column once")
-        return self.with_transform(_Select(tuple(chosen)))
+        return self.with_transform(Select(tuple(chosen)))
 
     def split(
         self, test: float = 0.2, random_state: Any = None, *, stratify: bool = False
@@ -343,7 +345,7 @@ class Dataset:
         DataError
             If ``stratify``, and there are no labels.
         """
-        seed = _seed(random_state)
+        seed = seed_from(random_state)
         classes = self._class_counts() if stratify else None
         sides = self._selection.split(self._n_test(test), seed, classes)
         train, held_out = (Dataset(self._source, side, self._transforms) for side in sides)
@@ -375,55 +377,7 @@ class Dataset:
         return n_test
 
     def __repr__(self) -> str:
-        kinds = Counter(spec.kind for spec in self._columns)
-        parts = [_counted(self._n_rows, "row"), _counted(len(self._columns), "column")]
-        parts[-1] += f" ({', '.join(f'{n:,} {kind}' for kind, n in kinds.items())})" if kinds else ""
-        if self.label is not None and self.classes is None:
-            parts.append(f"label {self.label!r} (numbers)")
-        if self.label is not None and self.classes is not None:
-            shown = [repr(c) for c in self.classes[:5].tolist()] + ["…"] * (len(self.classes) > 5)
-            parts.append(f"label {self.label!r} ({_counted(len(self.classes), 'class')}: {', '.join(shown)})")
-        elif self.label is not None:
-            parts.append(f"label {self.label!r} (numbers)")
-        return f"Dataset({', '.join(parts)})"
-
-
-@dataclass(frozen=True, slots=True)
-class _Select:
-    """The transform behind `Dataset.select`."""
-
-    names: tuple[str, ...]
-
-    def apply(self, block: RawBlock) -> RawBlock:
-        columns = {name: block.columns[name] for name in self.names}
-        return RawBlock(block.n_rows, columns, block.labels, block.weights)
-
-    def schema(self, columns: list[ColumnSpec]) -> list[ColumnSpec]:
-        by_name = {spec.name: spec for spec in columns}
-        return [by_name[name] for name in self.names]
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"names": list(self.names)}
-
-
-def _counted(n: int, noun: str) -> str:
-    plural = noun + ("es" if noun.endswith("s") else "s")
-    return f"{n:,} {noun if n == 1 else plural}"
-
-
-def _seed(random_state: Any) -> int:
-    if random_state is None:
-        return int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
-    if isinstance(random_state, np.random.Generator):
-        return int(random_state.integers(2**63))
-    if isinstance(random_state, np.random.RandomState):
-        return int(random_state.randint(2**31 - 1))
-    if isinstance(random_state, int | np.integer) and random_state is not True and 0 <= random_state < 2**64:
-        return int(random_state)
-    raise SettingError(
-        f"random_state={random_state!r} is not a seed",
-        fix="give an integer >= 0 and < 2**64, a NumPy generator or None",
-    )
+        return short(self)
 
 
 def open_dataset(url: str | os.PathLike[str]) -> Dataset:

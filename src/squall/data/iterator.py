@@ -60,10 +60,19 @@ def block_rows(manifest: TrainingManifest, n_slots: int, batch_size: int) -> int
     About 512 kB of rows, so that a block stays in a core's cache while it is trained on, but
     fewer where the slots would otherwise get less than 8 blocks each.
     """
-    stored = sum(p.bytes for p in manifest.partitions)
+    stored = manifest.memory_bytes or sum(p.bytes for p in manifest.partitions)
     cached = _BLOCK_BYTES * manifest.rows // max(stored, 1)
     fair = manifest.rows // (_BLOCKS_PER_SLOT * n_slots)
     return max(1, min(cached, fair) // batch_size) * batch_size
+
+
+def prefetch_depth(manifest: TrainingManifest, memory: int) -> int:
+    """Partitions that may wait in a function of so many bytes of memory: 1 to 4.
+
+    With the two that are in use and on their way they take an eighth of it, if that is enough.
+    """
+    partition = manifest.memory_bytes // max(1, len(manifest.partitions)) or 10_000_000
+    return max(1, min(memory // 8 // partition - 2, 4))
 
 
 def n_minibatches(rows: int, batch_size: int) -> int:
@@ -132,7 +141,7 @@ class MinibatchStream:
     """The row blocks that one slot trains on, from any position, prefetched by one thread.
 
     Iterate it once, inside ``with``: leaving ends the thread.  Memory: the partition in use,
-    the next one, and one on its way.
+    ``depth`` that wait, and one on its way.
 
     Parameters
     ----------
@@ -154,6 +163,8 @@ class MinibatchStream:
         Minibatches that this slot has done since ``first_epoch`` began.
     first_epoch : int
         Where minibatches are counted from.
+    depth : int
+        Partitions that may wait; see :func:`prefetch_depth`.
 
     Attributes
     ----------
@@ -183,10 +194,11 @@ class MinibatchStream:
         seed: int,
         start_minibatch: int = 0,
         first_epoch: int = 0,
+        depth: int = 1,
     ) -> None:
         self._manifest, self._batch_size, self._block_rows = manifest, batch_size, block_rows
         self._n_slots, self._slot, self._seed, self._epochs = n_slots, slot, seed, epochs
-        self._start, self._first_epoch = start_minibatch, first_epoch
+        self._start, self._first_epoch, self._depth = start_minibatch, first_epoch, depth
         self._store = store
         self._prefetcher: Prefetcher[tuple[_Group, Block]] | None = None
         self.fetch_s = 0.0
@@ -205,7 +217,7 @@ class MinibatchStream:
             self._prefetcher.close()
 
     def __iter__(self) -> Iterator[BlockVisit]:
-        self._prefetcher = prefetcher = Prefetcher(self._fetched(), f"squall-fetch-{self._slot}")
+        self._prefetcher = prefetcher = Prefetcher(self._fetched(), f"squall-fetch-{self._slot}", self._depth)
         try:
             while True:
                 started = time.perf_counter()

@@ -19,7 +19,10 @@ import numpy.typing as npt
 
 from squall._kernels import all_ones, checksum
 from squall.data.objects import ObjectStore
+from squall.data.packing import unpacked
 from squall.data.rows import column_spec
+from squall.data.versions import FORMAT_VERSION as FORMAT_VERSION
+from squall.data.versions import KNOWN_VERSIONS
 from squall.errors import CorruptError
 from squall.records import (
     Block,
@@ -35,7 +38,6 @@ from squall.records import (
     SparseColumn,
 )
 
-FORMAT_VERSION = 2
 SUFFIX = ".safetensors"
 
 _DTYPES = {"I64": np.int64, "F64": np.float64, "I32": np.int32, "F32": np.float32, "U8": np.uint8}
@@ -48,32 +50,6 @@ Arrays = dict[str, Array]
 Shapes = dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
 
 
-class _Version(msgspec.Struct):
-    format_version: int
-
-
-def check_format(manifest: memoryview | bytes, where: str) -> None:
-    """Refuse a manifest of another format version, before anything else is made of it.
-
-    Raises
-    ------
-    CorruptError
-        If its version is another, or it is no manifest at all.
-    """
-    try:
-        version = msgspec.json.decode(manifest, type=_Version).format_version
-    except msgspec.MsgspecError as error:
-        raise CorruptError(f"the object is not a manifest: {error}", where=where, fix=_FIX) from error
-    if version != FORMAT_VERSION:
-        newer = version > FORMAT_VERSION
-        raise CorruptError(
-            f"unknown format version {version}: {'a newer' if newer else 'an older'} Squall wrote it, "
-            f"and this one reads {FORMAT_VERSION}",
-            where=where,
-            fix="upgrade Squall" if newer else _FIX,
-        )
-
-
 class Layout(msgspec.Struct, frozen=True):
     """What the arrays of one partition mean; stored as JSON in its metadata."""
 
@@ -82,6 +58,7 @@ class Layout(msgspec.Struct, frozen=True):
     columns: list[ColumnSpec] = []  # of a raw partition
     n_features: int = 0  # of a training partition
     format_version: int = FORMAT_VERSION
+    index_bits: int = 0  # of a packed partition: bits of an index
 
 
 class _Tensor(msgspec.Struct):
@@ -253,11 +230,15 @@ def read_training(store: ObjectStore, info: PartitionInfo) -> Block:
         if layout.kind == "dense":
             return DenseBlock(arrays["features"], arrays["labels"], weights)
         if layout.kind == "csr":
+            if layout.index_bits:
+                arrays = unpacked(arrays, layout.index_bits)
             values, n_features = arrays.get("values"), layout.n_features
             labels = arrays["labels"]
             return CsrBlock(arrays["indptr"], arrays["indices"], values, labels, weights, n_features)
     except KeyError as error:
         raise CorruptError(f"the array {error} is missing", where=where, fix=_FIX) from error
+    except ValueError as error:
+        raise CorruptError(f"it cannot be unpacked: {error}", where=where, fix=_FIX) from error
     raise CorruptError("a training partition was expected, this is a raw one", where=where, fix=_FIX)
 
 
@@ -284,9 +265,9 @@ def decode(data: memoryview, where: str) -> tuple[Layout, Arrays]:
     try:
         entries, body = _header(data)
         layout = msgspec.json.decode(entries.pop("__metadata__")["squall"], type=Layout)
-        if layout.format_version != FORMAT_VERSION:
+        if layout.format_version not in KNOWN_VERSIONS:
             raise CorruptError(
-                f"its format version is {layout.format_version}, this Squall reads {FORMAT_VERSION}",
+                f"its format version is {layout.format_version}, and this Squall reads {KNOWN_VERSIONS}",
                 where=where,
                 fix="use the version of Squall that wrote it, or read the source again",
             )

@@ -1,4 +1,4 @@
-"""One step ahead: an iterator that runs in a thread of its own."""
+"""Some steps ahead: an iterator that runs in a thread of its own."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class _End:
 
 
 class Prefetcher(Generic[T]):
-    """Iterates over ``source``, which a thread keeps one item ahead.
+    """Iterates over ``source``, which a thread keeps ``depth`` items ahead.
 
-    At most one item waits, and one is being made.  An exception of ``source`` is raised
+    At most ``depth`` items wait, and one is being made.  An exception of ``source`` is raised
     here, after the items before it.  `close` ends the thread; so does the end of the items.
     """
 
-    def __init__(self, source: Iterator[T], name: str) -> None:
-        self._items: queue.Queue[T | _End] = queue.Queue(maxsize=1)
+    def __init__(self, source: Iterator[T], name: str, depth: int = 1) -> None:
+        self._items: queue.Queue[T | _End] = queue.Queue(maxsize=depth)
         self._stop = threading.Event()
         # A daemon, so that a consumer that never closes it cannot hold up the interpreter's exit.
         self._thread = threading.Thread(
@@ -69,7 +69,7 @@ def _produce(source: Iterator[T], items: queue.Queue[T | _End], stop: threading.
             items.put(item)
             if stop.is_set():
                 return
-            del item  # else a third item would live while the next is being made
+            del item  # else one more item would live while the next is being made
     except BaseException as caught:  # noqa: BLE001  (raised again by the consumer)
         error = caught
     items.put(_End(error))

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from squall.data.objects import ObjectStore
-from squall.data.partitions import FORMAT_VERSION, SUFFIX, check_format, write_partition
+from squall.data.partitions import FORMAT_VERSION, SUFFIX, write_partition
 from squall.data.rows import count_missing, join_raw, raw_bytes
 from squall.data.sources import MANIFEST, StoredSource, load_manifest
+from squall.data.versions import check_format
 from squall.errors import CorruptError, StoreError
 from squall.records import Manifest, PartitionInfo, RawBlock
 
@@ -33,6 +34,10 @@ _PART = re.compile(r"part-\d{5,}-[0-9a-f]{16}" + re.escape(SUFFIX))
 def open_stored(url: str | os.PathLike[str]) -> StoredSource:
     """The source behind `squall.open_dataset`; errors as there."""
     store = ObjectStore(url)
+    if store.folder is not None and store.folder.is_file():
+        raise StoreError(
+            "it is a file, and no data set", where=str(url), fix="read it, or squall ingest it first"
+        )
     found = store.find(MANIFEST)
     if found is None:
         raise StoreError(
@@ -59,9 +64,7 @@ def open_stored(url: str | os.PathLike[str]) -> StoredSource:
 
 def write_dataset(data: Dataset, url: str | os.PathLike[str]) -> StoredSource:
     """The source behind `Dataset.write`; errors as there."""
-    store = ObjectStore(url)
-    if store.exists(MANIFEST):
-        raise _taken(store)
+    store = refuse_taken(url)
     token = secrets.token_hex(8)
     partitions: list[PartitionInfo] = []
     missing: Counter[str] = Counter()
@@ -91,6 +94,20 @@ def write_dataset(data: Dataset, url: str | os.PathLike[str]) -> StoredSource:
         if _PART.fullmatch(key) and key not in own:
             store.delete(key)
     return StoredSource(store, manifest)
+
+
+def refuse_taken(url: str | os.PathLike[str]) -> ObjectStore:
+    """The store of a place where there is no data set yet.
+
+    Raises
+    ------
+    StoreError
+        If there is one.
+    """
+    store = ObjectStore(url)
+    if store.exists(MANIFEST):
+        raise _taken(store)
+    return store
 
 
 def _taken(store: ObjectStore) -> StoreError:

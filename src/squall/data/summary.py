@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,53 +9,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import numpy as np
 
-from squall.data.rows import count_missing, slice_raw
+from squall.data.rows import count_missing
 from squall.preprocessing.moments import Moments, merge_moments, moments
 from squall.preprocessing.quantiles import QuantileSketch, merge_sketches, sketch
-from squall.records import CategoricalColumn, Column, DenseColumn, Numbers, NumericColumn
+from squall.records import CategoricalColumn, Column, ColumnSpec, DenseColumn, Numbers, NumericColumn
 
 if TYPE_CHECKING:
     from squall.data.dataset import Dataset
-    from squall.data.sources import Source
 
 MAX_DISTINCT = 10_000
 """Different values that are counted one by one; of what has more, only that is known."""
 _TOP = 5
 _BARS = 16
 _BLOCKS = "▁▂▃▄▅▆▇█"
-
-
-class Info(msgspec.Struct, frozen=True):
-    """What a data set's manifest says."""
-
-    rows: int
-    columns: int
-    features: int  # numbers that a row has: matrices have many in one column
-    kinds: dict[str, int]  # kind → columns
-    label: str | None
-    classes: list[Any] | None
-    partitions: int
-    bytes: int | None  # as stored; None of arrays in memory
-    source: str
-    location: str | None
-
-    def __str__(self) -> str:
-        return "\n".join(f"{name:<11}{value}" for name, value in self.lines())
-
-    def lines(self) -> list[tuple[str, str]]:
-        """What there is to say, as (name, text)."""
-        kinds = ", ".join(f"{n:,} {kind}" for kind, n in self.kinds.items())
-        lines = [("rows", f"{self.rows:,}"), ("columns", f"{self.columns:,} ({kinds})")]
-        if self.features != self.columns:
-            lines.append(("features", f"{self.features:,}"))
-        if self.label is not None:
-            listed = self.classes or []
-            shown = ", ".join(repr(c) for c in listed[:8]) + (", …" if len(listed) > 8 else "")
-            lines.append(("label", f"{self.label} ({len(listed):,} classes: {shown})"))
-        size = "" if self.bytes is None else f", {self.bytes:,} bytes"
-        lines.append(("partitions", f"{self.partitions:,}{size}"))
-        lines.append(("read from", self.source))
-        return lines if self.location is None else [*lines, ("stored at", self.location)]
 
 
 class ColumnSummary(msgspec.Struct, frozen=True):
@@ -123,59 +88,11 @@ def _cells(c: ColumnSummary) -> list[str]:
     distinct = f"{c.distinct:,}" if c.distinct is not None else f"> {MAX_DISTINCT:,}" if c.width == 1 else ""
     numbers = ["" if x is None else f"{x:.4g}" for x in (c.min, c.mean, c.max, c.std)]
     top = ", ".join(f"{text} {n / max(c.rows, 1):.0%}" for text, n in c.top[:3])
-    zeros = "" if c.zeros is None else f"{c.zeros:.1%} zeros"
+    zeros = f"{c.zeros:.1%} zeros" if c.zeros else ""
     return [c.name, kind, missing, distinct, *numbers, top or zeros or c.bars()]
 
 
-def info(data: Dataset, source: Source) -> Info:
-    """See `Dataset.info`."""
-    manifest, store = getattr(source, "manifest", None), getattr(source, "store", None)
-    kinds = Counter(spec.kind for spec in data.columns)
-    return Info(
-        rows=data.n_rows,
-        columns=len(data.columns),
-        features=sum(spec.width for spec in data.columns),
-        kinds={str(kind): n for kind, n in kinds.items()},
-        label=data.label,
-        classes=None if data.classes is None else data.classes.tolist(),
-        partitions=len(data.partitions()),
-        bytes=None if manifest is None else sum(p.bytes for p in manifest.partitions),
-        source=manifest.source if manifest is not None else "arrays in memory",
-        location=None if store is None else store.url,
-    )
-
-
-# ---------------------------------------------------------------------------------- first rows
-
-
-def first_rows(data: Dataset, n: int) -> list[dict[str, Any]]:
-    """See `Dataset.head`."""
-    rows: list[dict[str, Any]] = []
-    for block in data.blocks() if n else ():
-        wanted = slice_raw(block, 0, min(block.n_rows, n - len(rows)))
-        cells = {name: _cells_of(column) for name, column in wanted.columns.items()}
-        if wanted.labels is not None and data.classes is not None and data.label is not None:
-            cells[data.label] = data.classes[wanted.labels].tolist()
-        rows += [{name: own[i] for name, own in cells.items()} for i in range(wanted.n_rows)]
-        if len(rows) == n:
-            break
-    return rows
-
-
-def _cells_of(column: Column) -> list[Any]:
-    if isinstance(column, CategoricalColumn):
-        strings = [*column.strings(), None]
-        return [strings[code] for code in column.codes.tolist()]
-    if isinstance(column, NumericColumn):
-        return [None if value != value else value for value in column.values.tolist()]
-    if isinstance(column, DenseColumn):
-        return column.values.tolist()  # type: ignore[no-any-return]
-    ends, indices = column.indptr.tolist(), column.indices.tolist()
-    values = [1.0] * len(indices) if column.values is None else column.values.tolist()
-    return [dict(zip(indices[a:b], values[a:b], strict=True)) for a, b in itertools.pairwise(ends)]
-
-
-# ---------------------------------------------------------------------------------- statistics
+# ---- statistics
 
 
 class _Numbers(NamedTuple):
@@ -198,24 +115,30 @@ def describe(data: Dataset) -> Description:
     labels = np.zeros(0 if data.classes is None else len(data.classes), dtype=np.int64)
     for block in data.blocks():
         missing.update({name: count_missing(column) for name, column in block.columns.items()})
-        for name, column in block.columns.items():
+        columns = dict(block.columns)
+        if block.labels is not None and data.classes is None and data.label is not None:
+            columns[data.label] = NumericColumn(block.labels)  # numbers to predict
+        elif block.labels is not None:
+            labels += np.bincount(block.labels, minlength=len(labels))
+        for name, column in columns.items():
             if isinstance(column, CategoricalColumn):
                 texts[name] = _texts(texts.get(name, Counter()), column)
             else:
                 own = _numbers(name, column)
                 numbers[name] = _merged(numbers[name], own) if name in numbers else own
-        if block.labels is not None:
-            labels += np.bincount(block.labels, minlength=len(labels))
-    columns = []
-    for spec in data.columns:
+    summaries = []
+    specs = list(data.columns)
+    if data.label in numbers and data.label is not None:
+        specs.append(ColumnSpec(data.label, "float64"))
+    for spec in specs:
         fixed = spec.name, spec.kind, spec.width, data.n_rows, missing[spec.name]
         if spec.name in numbers:
-            columns.append(ColumnSummary(*fixed, **_of_numbers(spec.kind, numbers[spec.name])))
+            summaries.append(ColumnSummary(*fixed, **_of_numbers(spec.kind, numbers[spec.name])))
         else:
-            columns.append(ColumnSummary(*fixed, **_of_texts(texts.get(spec.name, Counter()))))
+            summaries.append(ColumnSummary(*fixed, **_of_texts(texts.get(spec.name, Counter()))))
     known = [] if data.classes is None else zip(map(str, data.classes.tolist()), labels.tolist(), strict=True)
     counted = sorted(known, key=lambda item: -item[1])
-    return Description(data.n_rows, columns, data.label, counted)
+    return Description(data.n_rows, summaries, None if data.classes is None else data.label, counted)
 
 
 def _texts(counts: Counter[str] | None, column: CategoricalColumn) -> Counter[str] | None:

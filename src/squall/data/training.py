@@ -7,16 +7,19 @@ becomes partitions of mixed rows, in bounded memory.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 
 from squall._kernels import all_ones, csr_gather
 from squall.data.objects import ObjectStore
+from squall.data.packing import index_bits
+from squall.data.packing import packed as packed_arrays
 from squall.data.partitions import (
     FORMAT_VERSION,
     SUFFIX,
@@ -24,17 +27,17 @@ from squall.data.partitions import (
     Scratch,
     Shapes,
     allocate,
-    check_format,
     put_partition,
 )
 from squall.data.rows import join_weights, training_row_bytes
 from squall.data.seeds import seeded_order
+from squall.data.versions import PACKED_VERSION, check_format
 from squall.errors import CorruptError, DataError, StoreError
 from squall.records import Block, CsrBlock, DenseBlock, Float32, Int32, Int64, PartitionInfo, TrainingManifest
 
 _THREADS = 2  # gathering, checksums and writing leave the interpreter to others
 _IN_FLIGHT = 4  # partitions
-_FLOAT = np.dtype(np.float32)
+_FLOAT, _INT32, _INT64 = np.dtype(np.float32), np.dtype(np.int32), np.dtype(np.int64)
 _NO_ROWS = np.empty(0, dtype=np.int64)
 
 
@@ -50,6 +53,7 @@ def write_training(
     seed: int,
     target_bytes: int = 10_000_000,
     window_bytes: int = 64_000_000,
+    packed: bool | None = None,
 ) -> TrainingManifest:
     """Write blocks as shuffled training partitions, and their manifest last.
 
@@ -68,7 +72,10 @@ def write_training(
     seed : int
         Seed of the shuffle, ≥ 0.
     target_bytes, window_bytes : int
-        Size of a partition, and of the window within which rows are shuffled.
+        Size of a partition in memory, and of the window within which rows are shuffled.
+    packed : bool, optional
+        Whether sparse rows are packed (:mod:`squall.data.packing`); by default they are where the
+        store is reached over a network.  The rows are the same.
 
     Raises
     ------
@@ -79,7 +86,8 @@ def write_training(
     """
     key = manifest_key(prefix)
     with ThreadPoolExecutor(_THREADS, "squall-write") as threads:
-        writer = _Writer(store, prefix, seed, target_bytes, window_bytes, threads)
+        packed = store.folder is None if packed is None else packed
+        writer = _Writer(store, prefix, seed, target_bytes, window_bytes, threads, packed)
         for block in blocks:
             writer.add(block)
         manifest = writer.finish()
@@ -126,8 +134,8 @@ class _Form(NamedTuple):
 class _Window:
     """Blocks in memory, whose rows are numbered through."""
 
-    def __init__(self, form: _Form, blocks: list[Block]) -> None:
-        self._form = form
+    def __init__(self, form: _Form, blocks: list[Block], packed: bool) -> None:
+        self._form, self._packed = form, packed
         self.labels = np.concatenate([b.labels for b in blocks])
         self._weights = join_weights(blocks)
         # Only small arrays are joined; the cells stay where they are until they are gathered.
@@ -138,29 +146,57 @@ class _Window:
 
     def encode(self, rows: Int32, scratch: Scratch) -> tuple[memoryview, int]:
         """(the partition of these rows, its number of stored values)."""
-        n, width = len(rows), self._form.n_features
-        nnz = int(self._lengths[rows].sum()) if self._dense is None else n * width
-        arrays: Shapes = {"labels": (_FLOAT, (n,))}
+        if self._dense is not None:
+            return self._encode_dense(rows, self._dense, scratch)
+        nnz = int(self._lengths[rows].sum())
+        arrays: Shapes = {"indptr": (_INT64, (len(rows) + 1,)), "indices": (_INT32, (nnz,))}
+        if self._has_values:
+            arrays["values"] = (_FLOAT, (nnz,))
+        if not self._packed:
+            data, places = self._allocate(rows, arrays, scratch)
+            self._gather(rows, places)
+            return data, nnz
+        plain = {name: np.empty(shape, dtype) for name, (dtype, shape) in arrays.items()}
+        self._gather(rows, plain)
+        bits = index_bits(self._form.n_features)
+        narrow = packed_arrays(plain["indptr"], plain["indices"], self.labels[rows], bits)
+        if self._has_values:
+            narrow["values"] = plain["values"]
+        shapes = {name: (array.dtype, array.shape) for name, array in narrow.items()}
+        data, places = self._allocate(rows, shapes, scratch, bits)
+        for name, array in narrow.items():
+            places[name][...] = array
+        return data, nnz
+
+    def _encode_dense(self, rows: Int32, features: Float32, scratch: Scratch) -> tuple[memoryview, int]:
+        shape = len(rows), self._form.n_features
+        data, places = self._allocate(rows, {"features": (_FLOAT, shape)}, scratch)
+        # In "raise" mode NumPy would go through memory of its own.
+        np.take(features, rows, axis=0, out=places["features"], mode="clip")
+        return data, math.prod(shape)
+
+    def _allocate(
+        self, rows: Int32, arrays: Shapes, scratch: Scratch, bits: int = 0
+    ) -> tuple[memoryview, dict[str, Any]]:
+        """A partition with places for the arrays; labels (if not packed) and weights are in theirs."""
+        n = len(rows)
+        arrays = {"labels": (_FLOAT, (n,)), **arrays}
         if self._weights is not None:
             arrays["weights"] = (_FLOAT, (n,))
-        if self._dense is not None:
-            arrays["features"] = (_FLOAT, (n, width))
-        else:
-            arrays |= {"indptr": (np.dtype(np.int64), (n + 1,)), "indices": (np.dtype(np.int32), (nnz,))}
-            if self._has_values:
-                arrays["values"] = (_FLOAT, (nnz,))
-        data, places = allocate(Layout(self._form.kind, n, n_features=width), arrays, scratch)
-        # In "raise" mode NumPy would go through memory of its own.
-        np.take(self.labels, rows, out=places["labels"], mode="clip")
+        version = PACKED_VERSION if bits else FORMAT_VERSION
+        layout = Layout(
+            self._form.kind, n, n_features=self._form.n_features, format_version=version, index_bits=bits
+        )
+        data, places = allocate(layout, arrays, scratch)
+        if not bits:
+            np.take(self.labels, rows, out=places["labels"], mode="clip")
         if self._weights is not None:
             np.take(self._weights, rows, out=places["weights"], mode="clip")
-        if self._dense is not None:
-            np.take(self._dense, rows, axis=0, out=places["features"], mode="clip")
-        else:
-            cells = [(b.indptr, b.indices, b.values) for b in self._sparse]
-            target = places["indptr"], places["indices"], places.get("values")
-            csr_gather(cells, rows.astype(np.int64), *target)
-        return data, nnz
+        return data, places
+
+    def _gather(self, rows: Int32, places: dict[str, Any]) -> None:
+        cells = [(b.indptr, b.indices, b.values) for b in self._sparse]
+        csr_gather(cells, rows.astype(np.int64), places["indptr"], places["indices"], places.get("values"))
 
 
 class _Writer:
@@ -174,7 +210,9 @@ class _Writer:
         target_bytes: int,
         window_bytes: int,
         threads: ThreadPoolExecutor,
+        packed: bool,
     ) -> None:
+        self._packed, self._memory_bytes = packed, 0
         self._store, self._prefix, self._seed = store, prefix, seed
         self._target, self._window_bytes = target_bytes, max(window_bytes, target_bytes)
         self._waiting: list[Block] = []
@@ -210,14 +248,22 @@ class _Writer:
             self._flush(self._form)
         self._await(0)
         rows = sum(p.rows for p in self._written)
-        return TrainingManifest(rows, self._form.n_features, self._form.kind, self._written, FORMAT_VERSION)
+        return TrainingManifest(
+            rows,
+            self._form.n_features,
+            self._form.kind,
+            self._written,
+            PACKED_VERSION if self._packed and self._form.kind == "csr" else FORMAT_VERSION,
+            self._memory_bytes,
+        )
 
     def _flush(self, form: _Form) -> None:
         """Cut the window's rows into partitions of one size, none above the target unless one row is."""
-        window = _Window(form, self._waiting)
+        window = _Window(form, self._waiting, self._packed)
         self._turns += 1
         order = seeded_order(len(window.labels), self._seed, self._turns)
         ends = np.cumsum(np.concatenate(self._row_bytes)[order])
+        self._memory_bytes += int(ends[-1])
         self._waiting, self._row_bytes, self._waiting_bytes = [], [], 0
         n = -(-int(ends[-1]) // self._target)
         cuts = np.searchsorted(ends, np.arange(1, n) * (ends[-1] / n))

@@ -140,6 +140,7 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
             self._seed(run),
             describe=lambda: describe_fitting(whole, plan.columns, target.classes),
             together=strategy.synchronous,
+            run=run,
         )
         spec = JobSpec(
             run=run,

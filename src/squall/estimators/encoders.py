@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from squall.config import Problems, did_you_mean, is_integer, is_number
+from squall.config import Problems, Run, did_you_mean, is_integer, is_number
 from squall.data.dataset import Dataset
 from squall.estimators.transformers import SlotTransformer, free_name
 from squall.preprocessing.binning import BinStatistics
@@ -60,7 +60,7 @@ class FeatureHasher(SlotTransformer):
         if not listed or not all(map(_is_cross, self.crosses)):
             problems.add(f'crosses={self.crosses!r} must be groups of columns, such as [("city", "weekday")]')
 
-    def _fit(self, data: Dataset) -> Transform:
+    def _fit(self, data: Dataset, run: Run | None) -> Transform:
         self._check_settings()
         names = [c.name for c in self._touched(data.columns)]
         crosses = [list(cross) for cross in self.crosses]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from squall.config import Problems, is_number
+from squall.config import Problems, Run, is_number
 from squall.data.dataset import Dataset
 from squall.data.text import is_storable
 from squall.estimators.transformers import BaseTransformer
@@ -59,9 +59,9 @@ class Imputer(BaseTransformer):
         if not is_number(fill) and not (isinstance(fill, str) and is_storable(fill)):
             problems.add(f"fill_value={fill!r} must be a finite number or text")
 
-    def _fit(self, data: Dataset) -> Transform:
+    def _fit(self, data: Dataset, run: Run | None) -> Transform:
         if self.strategy != "constant":
-            return super()._fit(data)
+            return super()._fit(data, run)
         self._check_settings()
         fill = self.fill_value
         number = 0.0 if fill is None else None if isinstance(fill, str) else float(fill)

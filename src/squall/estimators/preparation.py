@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from squall.config import Run
 from squall.data.dataset import Dataset
 from squall.data.iterator import block_rows, epoch_minibatches, n_minibatches, shares
 from squall.data.objects import ObjectStore
@@ -79,6 +80,7 @@ class Preparation:
     """Client-side preparation of one job: from raw rows to training partitions.
 
     ``describe`` is called when all transformers are fitted; what it gives goes with the job.
+    With a ``run``, large data is looked at by its functions.
     """
 
     def __init__(
@@ -93,10 +95,11 @@ class Preparation:
         *,
         describe: Callable[[], Any] = lambda: None,
         together: bool = False,
+        run: Run | None = None,
     ) -> None:
         self._recipe, self._data, self._target, self._held_out = recipe, data, target, held_out
         self._before, self._n_workers, self._seed = before, n_workers, seed
-        self._describe = describe
+        self._describe, self._run = describe, run
         self._together = together  # one step of the model takes a minibatch of every worker
         self.columns: list[ColumnSpec] = []
 
@@ -105,7 +108,7 @@ class Preparation:
         recipe, data, held_out, target = self._recipe, self._data, self._held_out, self._target
         target.learn(data, check)
         for transformer in self._before:
-            transformer.fit(data)
+            transformer.fit_on(data, self._run)
             data = transformer.transform(data)
             held_out = None if held_out is None else transformer.transform(held_out)
             check()

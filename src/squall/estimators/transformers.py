@@ -13,7 +13,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from squall.config import Problems, did_you_mean, names_its_settings
+from squall.config import Problems, Run, current_run, did_you_mean, names_its_settings
 from squall.data.dataset import Dataset
 from squall.estimators.columns import ColumnsMixin, aligned, as_dataset, check_not_empty
 from squall.estimators.statistics import learned
@@ -71,15 +71,18 @@ class BaseTransformer(_ArrayTransformer, auto_wrap_output_keys=None):  # type: i
         SettingError, DataError
             If a setting or the data does not fit.
         """
-        data = as_dataset(X)
+        return self.fit_on(as_dataset(X), current_run())
+
+    def fit_on(self, data: Dataset, run: Run | None) -> Self:
+        """`fit`, where large data is looked at by the functions of a run."""
         check_not_empty(data)
-        self.transform_ = self._fit(data)
+        self.transform_ = self._fit(data, run)
         self.columns_in_ = list(data.columns)
         return self
 
-    def _fit(self, data: Dataset) -> Transform:
+    def _fit(self, data: Dataset, run: Run | None) -> Transform:
         self._check_settings()
-        return learned(data, self._statistics(data.columns))
+        return learned(data, self._statistics(data.columns), run)
 
     def _check_settings(self) -> None:
         """Raise one SettingError that names all wrong settings."""

@@ -105,23 +105,23 @@ def row_numbers(indptr: Int64) -> Int64:
 
 
 def summed(column: SparseColumn) -> SparseColumn:
-    """The same column, each row's entries in ascending order and those of one feature added up.
+    """The same column with no two entries of one feature in a row: their sum instead.
 
-    Hashed columns may hold several entries of one slot in a row, which mean their sum.
+    Hashed columns may hold several entries of one slot in a row, which mean that.
     """
-    rising = np.diff(column.indices) > 0
-    starts = column.indptr[1:-1]
-    rising[starts[(starts > 0) & (starts < len(column.indices))] - 1] = True
-    if rising.all():
+    places = row_numbers(column.indptr) * column.width + column.indices
+    if (np.diff(places) > 0).all():
         return column
-    rows = row_numbers(column.indptr)
-    order = np.lexsort((column.indices, rows))
-    rows, indices = rows[order], column.indices[order]
-    values = np.ones(len(order)) if column.values is None else column.values[order].astype(np.float64)
-    first = np.append(True, (np.diff(rows) > 0) | (np.diff(indices) > 0))
-    indptr = np.searchsorted(rows[first], np.arange(len(column.indptr)))
-    sums = np.add.reduceat(values, np.flatnonzero(first))
-    return SparseColumn(indptr.astype(np.int64), indices[first], sums, column.width)
+    order = np.argsort(places, kind="stable")
+    ordered = places[order]
+    first = np.append(True, np.diff(ordered) > 0)
+    if first.all():
+        return column
+    kept = ordered[first]
+    indptr = np.searchsorted(kept, np.arange(len(column.indptr)) * column.width)
+    sums = np.add.reduceat(stored_values(column)[order], np.flatnonzero(first))
+    indices = (kept % column.width).astype(np.int32)
+    return SparseColumn(indptr.astype(np.int64), indices, sums, column.width)
 
 
 def stored_values(column: SparseColumn) -> Float64:

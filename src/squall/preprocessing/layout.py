@@ -143,7 +143,8 @@ def _check_finite(spec: ColumnSpec, column: Column, n_rows: int) -> None:
     bad = np.flatnonzero(~np.isfinite(narrow))
     missing = int(np.isnan(values).sum())
     what = f"{missing:,} missing value(s) (NaN)" if missing else f"the value {values.flat[bad[0]]:g}"
-    where, fix = f"column {spec.name!r}", "fill these values or drop their rows"
+    where = f"column {spec.name!r}"
+    fix = "fill these values (squall.Imputer() before the model) or drop their rows"
     if isinstance(column, NumericColumn):
         fix += (
             f", or read the column with categorical=[{spec.name!r}], where missing is a category of its own"

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from squall.data.iterator import MinibatchStream, block_rows
+from squall.data.iterator import MinibatchStream, block_rows, prefetch_depth
 from squall.data.objects import ObjectStore
 from squall.data.training import load_training
 from squall.errors import LostUpdatesError, StaleAttemptError
@@ -92,6 +92,7 @@ def _work(task: WorkerTask, context: FunctionContext, started: float) -> Ended:
             epochs=task.epochs,
             start_minibatch=registration.minibatches,
             first_epoch=task.first_epoch,
+            depth=prefetch_depth(manifest, context.memory_mb << 20),
         ) as stream:
             gate = EpochGate(task, store.blobs, interrupted)
             ended = train(

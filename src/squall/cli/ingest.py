@@ -1,0 +1,164 @@
+"""``squall ingest``: any source that there is a reader for, as a data set at a place of its own."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import squall
+from squall.cli.data import print_info
+from squall.cli.show import console
+from squall.config import Problems, did_you_mean
+from squall.data.dataset import Dataset
+from squall.data.stored import refuse_taken
+from squall.errors import SettingError
+from squall.units import format_duration
+
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+
+
+class _Format(NamedTuple):
+    reader: str  # of the package
+    suffixes: tuple[str, ...] = ()
+    settings: dict[str, Any] = {}  # noqa: RUF012 (never changed)
+
+
+_FORMATS = {
+    "csv": _Format("read_csv", (".csv",)),
+    "tsv": _Format("read_csv", (".tsv", ".tab"), {"delimiter": "\t"}),
+    "libsvm": _Format("read_libsvm", (".libsvm", ".svmlight", ".svm")),
+    "criteo": _Format("read_criteo"),
+    "parquet": _Format("read_parquet", (".parquet", ".pq")),
+    "ratings": _Format("read_ratings", (".inter",)),
+    "bow": _Format("read_bow"),
+    "text": _Format("read_text"),
+    "images": _Format("read_images"),
+}
+"""Readers that this version has are offered; the others wait for theirs."""
+
+
+@dataclass(frozen=True)
+class IngestOptions:
+    """Options of the command, as typed; None where nothing was."""
+
+    sources: tuple[str, ...]
+    to: str
+    format: str
+    label: str | None
+    weight: str | None
+    categorical: tuple[str, ...]
+    delimiter: str | None
+    header: bool | None
+    errors: str | None
+    options: tuple[str, ...]
+    storage: str | None
+
+
+def run_ingest(options: IngestOptions) -> None:
+    """Check the settings, read, write, and show what there is now."""
+    read, settings = _reader(options)
+    refuse_taken(options.to)  # before any work is done
+    started = time.monotonic()
+    source: Any = options.sources[0] if len(options.sources) == 1 else list(options.sources)
+    data: Dataset = read(source, **settings)
+    written = data.write(options.to)
+    print_info(written)
+    console.print(
+        f"\nread and written in {format_duration(time.monotonic() - started)}; "
+        f'squall.open_dataset("{written.info().location}") opens it',
+        soft_wrap=True,
+    )
+
+
+def _reader(options: IngestOptions) -> tuple[Callable[..., Dataset], dict[str, Any]]:
+    """The reader, and the settings for it.
+
+    Raises
+    ------
+    SettingError
+        If the format is unknown or cannot be told, or its reader has no such settings.
+    """
+    problems = Problems("squall ingest")
+    name = _format_of(options, problems)
+    problems.raise_if_any()
+    form = _FORMATS[name]
+    read: Callable[..., Dataset] = getattr(squall, form.reader)
+    known = inspect.signature(read).parameters
+    settings = dict(form.settings)
+    for setting, value in _given(options, problems).items():
+        if setting in known:
+            settings[setting] = value
+        else:
+            hint = did_you_mean(setting, known)
+            problems.add(f"{setting!r} is not a setting of squall.{form.reader}{hint}")
+    problems.raise_if_any()
+    return read, settings
+
+
+def _format_of(options: IngestOptions, problems: Problems) -> str:
+    there = {name: form for name, form in _FORMATS.items() if hasattr(squall, form.reader)}
+    if options.format != "auto":
+        problems.choice("--format", options.format, ["auto", *there])
+        return options.format
+    plain = options.sources[0].lower()
+    for suffix in _COMPRESSED:
+        plain = plain.removesuffix(suffix)
+    found = [name for name, form in there.items() if plain.endswith(form.suffixes or ("\0",))]
+    if not found:
+        problems.add(
+            f"the format of {options.sources[0]!r} cannot be told by its name; "
+            f"give --format: {', '.join(there)}"
+        )
+    return next(iter(found), "")
+
+
+def _given(options: IngestOptions, problems: Problems) -> dict[str, Any]:
+    """Settings by name, of those that were typed."""
+    given: dict[str, Any] = {
+        "label": options.label,
+        "weight": options.weight,
+        "categorical": list(options.categorical) or None,
+        "delimiter": None if options.delimiter is None else options.delimiter.replace("\\t", "\t"),
+        "header": options.header,
+        "errors": options.errors,
+        "storage": options.storage,
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    for text in options.options:
+        name, separator, value = text.partition("=")
+        if not separator or not name.isidentifier():
+            problems.add(f"--option {text!r} is not name=value")
+        elif name in given:
+            problems.add(f"{name!r} is set twice")
+        else:
+            given[name] = _parsed(value)
+    return given
+
+
+def _parsed(value: str) -> Any:
+    """A number, true, false, null or a list as JSON has them, else the text itself."""
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def open_given(url: str, **file_settings: Any) -> Dataset:
+    """The data set at a URL or folder; ``file_settings`` are for reading files, and must be None.
+
+    Raises
+    ------
+    SettingError
+        If one of them is given.
+    """
+    typed = [f"--{name}" for name, value in file_settings.items() if value is not None]
+    if typed:
+        raise SettingError(
+            f"{', '.join(typed)}: for reading a file, and {url} is a data set that was read before",
+            fix="leave it out, or ingest the file again with it",
+        )
+    return squall.open_dataset(url)

@@ -1,0 +1,138 @@
+"""`squall ingest` and `squall data`, as a user types and mistypes them."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import squall
+from squall.cli import main
+from squall.cli.show import console
+
+Run = Callable[..., tuple[int, str, str]]
+PEOPLE = "age,job,[b]pay[/b],rich\n31,cook,1.5,no\n40,,2.5,yes\n25,\x1b[31mpilot,,no\n"
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    """Run ``squall …`` in this process, in a folder of its own: (exit code, output, errors)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SQUALL_STORAGE", str(tmp_path / "cache"))
+    (tmp_path / "people.csv").write_text(PEOPLE)
+
+    def run(*words: str | Path, width: int = 80) -> tuple[int, str, str]:
+        monkeypatch.setattr(console, "_width", width)
+        monkeypatch.setattr(sys, "argv", ["squall", *map(str, words)])
+        code = 0
+        interrupt = signal.getsignal(signal.SIGINT)
+        monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+        try:
+            main()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        finally:
+            signal.signal(signal.SIGINT, interrupt)
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return run
+
+
+def test_a_file_becomes_a_data_set_that_can_be_looked_into(cli: Run, tmp_path: Path) -> None:
+    code, out, err = cli("ingest", "people.csv", "--to", "d", "--label", "rich")
+    assert (code, err) == (0, "")
+    assert "rows        3" in out and "label       rich (2 classes: 'no', 'yes')" in out
+    assert f"file://{tmp_path}/d" in out
+    assert squall.open_dataset(tmp_path / "d").head(1) == [
+        {"age": 31, "job": "cook", "[b]pay[/b]": 1.5, "rich": "no"}
+    ]
+    assert cli("data", "info", "d")[1] in out
+    assert cli("data", "info", f"file://{tmp_path}/d")[1] in out
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_head_and_describe_fit_the_terminal(cli: Run, width: int) -> None:
+    cli("ingest", "people.csv", "--to", "d", "--label", "rich")
+    for words in (["head", "d", "-n", "2"], ["describe", "d"]):
+        code, out, err = cli("data", *words, width=width)
+        assert (code, err) == (0, "")
+        assert max(map(len, out.splitlines())) <= width
+        assert "[b]pay[/b]" in out  # no markup
+    assert "no   2  66.7%  ████████████████████████" in out
+    assert r"\x1b[31mpil" in out and "\x1b" not in out  # nothing that a terminal would obey
+    assert "33.3%" in out  # of jobs are missing
+
+
+def test_head_shows_the_label_when_not_all_columns_fit(cli: Run, tmp_path: Path) -> None:
+    names = [f"column-{i:03d}" for i in range(50)]
+    (tmp_path / "wide.csv").write_text(",".join([*names, "y"]) + "\n" + ",".join(["1"] * 51) + "\n")
+    cli("ingest", "wide.csv", "--to", "d", "--label", "y")
+    _, out, _ = cli("data", "head", "d")
+    head = out.splitlines()[0].split()
+    assert (head[0], head[-1]) == ("column-000", "y")
+    assert f"{51 - len(head)} more columns do not fit" in out
+    _, out, _ = cli("data", "describe", "d")
+    assert "10 more columns (--all shows them)" in out
+    assert "column-049" in cli("data", "describe", "d", "--all")[1]
+
+
+def test_numbers_are_never_cut(cli: Run, tmp_path: Path) -> None:
+    row = ",".join(["-1234567.8"] * 2) + "\n"
+    (tmp_path / "n.csv").write_text(
+        "a-name-that-is-longer-than-there-is-room,b\n" + row + row.replace("-", "")
+    )
+    cli("ingest", "n.csv", "--to", "d")
+    _, out, _ = cli("data", "describe", "d")
+    assert out.count("-1.23e+06") == 2 and "…" not in out.splitlines()[3]
+
+
+def test_training_from_a_data_set_is_training_from_its_file(cli: Run, census: Path, tmp_path: Path) -> None:
+    label = "income-per-year"
+    cli("ingest", census, "--to", "d", "--label", label)
+    options = ["--epochs", "1", "--workers", "1"]
+    assert cli("train", "logistic", census, "--label", label, "--out", "file.squall", *options)[0] == 0
+    code, out, _ = cli("train", "logistic", "d", "--out", "set.squall", *options)
+    assert code == 0 and "d: 32,561 rows" in out
+    a, b = (squall.load(tmp_path / f"{name}.squall").steps[-1][1].coef_ for name in ("file", "set"))
+    assert a.tobytes() == b.tobytes()
+
+
+def test_settings_of_readers(cli: Run, tmp_path: Path) -> None:
+    (tmp_path / "p.txt").write_text("a;b\n1;x\n2;-\n")
+    code, out, _ = cli("ingest", "p.txt", "--to", "d", "--format", "csv", "--delimiter", ";",
+                       "--no-header", "--option", 'missing=["-"]', "--option", "label=0")  # fmt: skip
+    assert code == 0 and "label       0 (3 classes" in out
+    (tmp_path / "p.tsv").write_text("a\tb\n1\tx\n")
+    assert "columns     2 " in cli("ingest", "p.tsv", "--to", "t")[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["ingest", "x.dat", "--to", "e"], "cannot be told by its name; give --format: csv, tsv"),
+        (["ingest", "none.csv", "--to", "e"], "none.csv: there is no such file"),
+        (["ingest", "people.csv", "--to", "d"], "a data set is there already"),
+        (["ingest", "people.csv", "--to", "e", "--format", "cvs"], 'did you mean "csv"?'),
+        (["ingest", "people.csv", "--to", "e", "--label", "ritch"], "did you mean 'rich'?"),
+        (["ingest", "people.csv", "--to", "e", "--option", "x"], "'x' is not name=value"),
+        (["ingest", "people.csv", "--to", "e", "--option", "labl=2"], 'read_csv (did you mean "label"?)'),
+        (["ingest", "people.csv", "--to", "e", "--label", "rich", "--option", "label=age"], "set twice"),
+        (["ingest", "people.csv", "--to", "nfs://x"], "nfs"),
+        (["data", "info", "nowhere"], "there is no data set"),
+        (["data", "head", "people.csv"], "it is a file, and no data set"),
+        (["train", "logistic", "d", "--label", "age"], "the data set's label is 'rich', not 'age'"),
+        (["train", "logistic", "d", "--delimiter", ";"], "--delimiter: for reading a file"),
+        (["train", "logistic", "d", "--no-header", "--categorical", "a"], "--header, --categorical: for"),
+        (["train", "logistic", "people.csv"], "a file needs --label"),
+    ],
+)
+def test_what_is_wrong_is_one_clear_error(cli: Run, words: list[str], says: str) -> None:
+    cli("ingest", "people.csv", "--to", "d", "--label", "rich")
+    code, _, err = cli(*words)
+    assert code == 1 and says in err and err.startswith("error: ")
+    assert not Path("e").exists()
