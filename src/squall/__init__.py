@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from squall.config import LocalBackend as LocalBackend
     from squall.config import Run as Run
     from squall.data.arrays import from_arrays as from_arrays
+    from squall.data.bow import read_bow as read_bow
     from squall.data.csv import read_csv as read_csv
     from squall.data.dataset import Dataset as Dataset
     from squall.data.dataset import open_dataset as open_dataset
@@ -76,6 +77,7 @@ _NAMES = {
     "map": "squall.workflows.map:map",
     "map_reduce": "squall.workflows.map:map_reduce",
     "open_dataset": "squall.data.dataset:open_dataset",
+    "read_bow": "squall.data.bow:read_bow",
     "read_csv": "squall.data.csv:read_csv",
     "read_parquet": "squall.data.parquet:read_parquet",
     "read_ratings": "squall.data.ratings:read_ratings",
@@ -115,6 +117,7 @@ __all__ = [
     "map",
     "map_reduce",
     "open_dataset",
+    "read_bow",
     "read_csv",
     "read_parquet",
     "read_ratings",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,9 @@ _CHUNK_BYTES = 1 << 20
 _START_BYTES = 1 << 20  # in which the first line has to end
 _SHOWN = 10  # of what was skipped
 _BOM = b"\xef\xbb\xbf"
+_BLANKS = re.compile(rb"[ \t]+")
+_ODD_BLANKS = re.compile(rb"\t|  | \r?(?:\n|$)|\n |^ ")
+_AROUND_LINES = re.compile(rb" ?(\r?\n) ?")
 _UNIT = b"\x1f"  # stands for a separator of several characters
 
 Mask = npt.NDArray[np.bool_]
@@ -77,6 +81,7 @@ class Delimited:
     n_columns: int = 0  # 0: as many as the first record has
     first_line: int = 1  # of what is read
     skip_bytes: int = 0  # before it
+    blanks: bool = False  # fields are separated by any number of blanks and tabs
 
     @property
     def delimiter(self) -> int:
@@ -152,13 +157,13 @@ class Records:
         """One field; for messages and headers."""
         return self._bytes(row, column).decode(errors="replace").strip()
 
-    def line(self, row: int) -> int:
-        """Line of the file on which a record starts, from 1."""
-        return self._first_line + int(self._fields.lines[row])
+    def lines(self) -> Int64:
+        """Lines of the file on which the records start, from 1."""
+        return self._fields.lines + self._first_line
 
     def where(self, row: int, column: int) -> str:
         """``file:line:field``, the last two counted from 1."""
-        return f"{self._form.path}:{self.line(row)}:{column + 1}"
+        return f"{self._form.path}:{self._first_line + int(self._fields.lines[row])}:{column + 1}"
 
     def _bytes(self, row: int, column: int) -> bytes:
         return csv_text(self._buffer, self._fields, row, column, self._form.quote)
@@ -221,16 +226,25 @@ def read_records(form: Delimited, skipped: Skipped) -> Iterator[Records]:
 def _chunks(form: Delimited) -> Iterator[tuple[bytes, bool]]:
     """Chunks in which each separator is one byte; whether they are the last."""
     tail, to_skip = b"", form.skip_bytes
-    several = len(form.separator) > 1
+    several = len(form.separator) > 1 or form.blanks
     for piece in read_chunks(form.path, _CHUNK_BYTES):
         piece, to_skip = piece[to_skip:], max(0, to_skip - len(piece))
         if several:  # only whole lines, so that no separator is cut
             piece = tail + piece
             cut = piece.rfind(b"\n") + 1
-            piece, tail = piece[:cut].replace(form.separator, _UNIT), piece[cut:]
+            piece, tail = _separated(form, piece[:cut]), piece[cut:]
         if piece:
             yield piece, False
-    yield tail.replace(form.separator, _UNIT), True
+    yield _separated(form, tail), True
+
+
+def _separated(form: Delimited, lines: bytes) -> bytes:
+    """Lines in which one byte stands for each separator."""
+    if len(form.separator) > 1:
+        return lines.replace(form.separator, _UNIT)
+    if form.blanks and _ODD_BLANKS.search(lines):
+        return _AROUND_LINES.sub(rb"\1", _BLANKS.sub(b" ", lines)).strip(b" ")
+    return lines
 
 
 def start_of(path: Path) -> tuple[bytes, int]:
