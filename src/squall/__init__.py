@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from squall.data.dataset import open_dataset as open_dataset
     from squall.data.parquet import read_parquet as read_parquet
     from squall.data.ratings import read_ratings as read_ratings
+    from squall.data.words import read_text as read_text
     from squall.driver.job import Job as Job
     from squall.driver.shutdown import shutdown as shutdown
     from squall.errors import SquallError as SquallError
@@ -81,6 +82,7 @@ _NAMES = {
     "read_csv": "squall.data.csv:read_csv",
     "read_parquet": "squall.data.parquet:read_parquet",
     "read_ratings": "squall.data.ratings:read_ratings",
+    "read_text": "squall.data.words:read_text",
     "register_joblib": "squall.workflows.joblib_backend:register_joblib",
     "save": "squall.estimators.persistence:save",
     "shutdown": "squall.driver.shutdown:shutdown",
@@ -121,6 +123,7 @@ __all__ = [
     "read_csv",
     "read_parquet",
     "read_ratings",
+    "read_text",
     "register_joblib",
     "save",
     "shutdown",

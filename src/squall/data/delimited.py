@@ -136,7 +136,7 @@ class Records:
         if not bytes(self._buffer).isascii():
             odd = np.arange(self.n_rows)
         for row in odd.tolist():
-            good[row] = bool(_decoded(self._bytes(row, column)).strip())
+            good[row] = bool(_decoded(self.raw(row, column)).strip())
         return good
 
     def keep(self, rows: Mask) -> Records:
@@ -155,7 +155,7 @@ class Records:
 
     def text(self, row: int, column: int) -> str:
         """One field; for messages and headers."""
-        return self._bytes(row, column).decode(errors="replace").strip()
+        return self.raw(row, column).decode(errors="replace").strip()
 
     def lines(self) -> Int64:
         """Lines of the file on which the records start, from 1."""
@@ -165,7 +165,8 @@ class Records:
         """``file:line:field``, the last two counted from 1."""
         return f"{self._form.path}:{self._first_line + int(self._fields.lines[row])}:{column + 1}"
 
-    def _bytes(self, row: int, column: int) -> bytes:
+    def raw(self, row: int, column: int) -> bytes:
+        """The bytes of one field, without quotes."""
         return csv_text(self._buffer, self._fields, row, column, self._form.quote)
 
 

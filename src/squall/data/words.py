@@ -1,0 +1,230 @@
+"""`read_text`: documents as counts of their words, as a stored data set."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import re
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from squall.data.counts import count_blocks, write_counts
+from squall.data.dataset import Dataset
+from squall.data.delimited import Skipped
+from squall.data.documents import CsvDocuments, Documents, FileDocuments, LineDocuments
+from squall.data.inputs import Paths, find_inputs, local_paths
+from squall.data.objects import ObjectStore
+from squall.data.reading import Storage, stored_dataset
+from squall.data.tokens import Rule, TextReader
+from squall.data.vocabulary import Vocabulary, read_vocabulary
+from squall.errors import SettingError
+from squall.paths import user_path
+from squall.records import Manifest
+
+_READER_VERSION = 1
+
+
+def read_text(
+    path: Paths,
+    *,
+    column: str | None = None,
+    label: str | None = None,
+    documents: Literal["file", "line"] | None = None,
+    vocabulary: Vocabulary = None,
+    token_pattern: str = r"\b\w\w+\b",
+    lowercase: bool = True,
+    min_df: float = 1,
+    max_df: float = 1.0,
+    max_features: int | None = None,
+    stop_words: Sequence[str] = (),
+    separator: str = ",",
+    encoding: str = "utf-8",
+    errors: Literal["raise", "skip"] = "raise",
+    storage: Storage = None,
+) -> Dataset:
+    """Read documents into a data set: how often each word comes in each of them.
+
+    The result has one sparse column ``counts``; ``dataset.dictionary("counts")`` has the words, in
+    order of their code points.  The documents are read twice: to decide on the words, and to count
+    them; memory holds the different words and one document at a time.  The same documents and settings give
+    the same numbers as scikit-learn's ``CountVectorizer``.
+
+    Parameters
+    ----------
+    path : str, path or list of them
+        Local files, a folder (all files below it), a pattern, or a list of them; plain, gzip, bzip2 or xz.
+    column : str, optional
+        The files are CSV files with a header, and this column holds the documents.
+    label : str, optional
+        With ``column`` the column of labels; without, ``"folder"``: the name of each file's folder.
+    documents : str, optional
+        Without ``column``: whether each ``"file"`` or each ``"line"`` is a document.  May be left out
+        where ``path`` is a folder, a pattern or a list: then each file is.
+    vocabulary : path or list of str, optional
+        The words to count, such as those of the training data; what follows does not choose, then.
+    token_pattern : str
+        Regular expression of a word (of its group, if it has one).
+    lowercase : bool
+        Whether all is made lower case first.
+    min_df, max_df : int or float
+        Words that are in fewer or more documents are not counted: a number of documents, or as float
+        a share of them.
+    max_features : int, optional
+        Only the words that come most often, of equals the first in the alphabet.
+    stop_words : sequence of str
+        Words that are not counted.
+    separator : str
+        What is between the fields of a CSV file: one ASCII character.
+    encoding : str
+        Of the text.
+    errors : str
+        What to do with a document that is not text in that encoding, or a malformed record: ``"raise"`` an
+        error, or ``"skip"`` it and warn.
+    storage : str, path or ObjectStore, optional
+        Where to keep the data set; see :func:`squall.data.objects.default_storage`.
+
+    Raises
+    ------
+    SettingError
+        If a setting is wrong; all of them are named at once.
+    DataError
+        If a file cannot be read, a document is no text, or no word is left.
+    StoreError
+        If the store refuses.
+
+    Warns
+    -----
+    UserWarning
+        Of documents that were skipped.
+    """
+    rule = _checked_rule(
+        {
+            "column": column,
+            "label": label,
+            "documents": documents,
+            "token_pattern": token_pattern,
+            "lowercase": lowercase,
+            "min_df": min_df,
+            "max_df": max_df,
+            "max_features": max_features,
+            "stop_words": stop_words,
+            "separator": separator,
+            "encoding": encoding,
+            "errors": errors,
+        }
+    )
+    words = read_vocabulary(vocabulary)
+    inputs = find_inputs(path)
+    paths = local_paths(inputs)
+    if column is None and documents is None:
+        if isinstance(path, str | os.PathLike) and user_path(path).is_file():
+            raise SettingError(
+                f"read_text: is all of {paths[0]} one document?",
+                fix='set documents="line" or "file", or for a CSV file column=',
+            )
+        documents = "file"
+    found: Documents
+    if column is not None:
+        found = CsvDocuments(paths, column, label, separator, encoding)
+    elif documents == "line":
+        found = LineDocuments(paths, encoding)
+    else:
+        found = FileDocuments(paths, encoding, label is not None)
+
+    def write(store: ObjectStore, prefix: str) -> Manifest:
+        skipped = Skipped(errors == "skip")
+        reader = TextReader(found, rule, words, skipped)
+        blocks = count_blocks(reader.rows(), len(reader.vocabulary))
+        manifest = write_counts(
+            store, prefix, blocks, len(reader.vocabulary), reader.vocabulary, paths[0].name
+        )
+        classes = None if reader.classes is None else reader.classes.tolist()
+        return msgspec.structs.replace(
+            manifest,
+            label=None if classes is None else label,
+            classes=classes,
+            warnings=skipped.warnings("documents"),
+        )
+
+    folders = [p.parent.name for p in paths] if label == "folder" and column is None else []
+    settings = [column, label, documents, words, folders, separator, encoding, errors, _plain(rule)]
+    return stored_dataset("text", _READER_VERSION, inputs, settings, storage, write)
+
+
+def _plain(rule: Rule) -> list[Any]:
+    # 1 and 1.0 mean different things.
+    return [
+        rule.token_pattern, rule.lowercase, repr(rule.min_df), repr(rule.max_df), rule.max_features,
+        sorted(rule.stop_words),
+    ]  # fmt: skip
+
+
+def _checked_rule(s: dict[str, Any]) -> Rule:
+    wrong = [*_wrong_sources(s), *_wrong_words(s)]
+    if wrong:
+        raise SettingError("read_text: " + "; ".join(wrong), fix="see help(squall.read_text)")
+    return Rule(
+        s["token_pattern"],
+        s["lowercase"],
+        s["min_df"],
+        s["max_df"],
+        s["max_features"],
+        frozenset(s["stop_words"]),
+    )
+
+
+def _wrong_sources(s: dict[str, Any]) -> list[str]:
+    wrong = [
+        f"{name}={s[name]!r} is not a column's name"
+        for name in ("column", "label")
+        if s[name] is not None and not isinstance(s[name], str)
+    ]
+    if s["column"] is None and s["label"] not in (None, "folder"):
+        wrong.append(f'label={s["label"]!r} without column=: only "folder" is possible')
+    if s["documents"] not in (None, "file", "line"):
+        wrong.append(f'documents={s["documents"]!r} is neither "file" nor "line"')
+    elif s["documents"] is not None and s["column"] is not None:
+        wrong.append("documents= and column= exclude each other")
+    elif s["documents"] == "line" and s["label"] is not None:
+        wrong.append('label= is not possible with documents="line"')
+    separator = s["separator"]
+    if (
+        not (isinstance(separator, str) and len(separator) == 1 and separator.isascii())
+        or separator in '"\r\n\0'
+    ):
+        wrong.append(f"separator={separator!r} is not one ASCII character other than a quote or line end")
+    try:
+        codecs.lookup(s["encoding"])
+    except (LookupError, TypeError):
+        wrong.append(f"encoding={s['encoding']!r} is not known")
+    if s["errors"] not in ("raise", "skip"):
+        wrong.append(f'errors={s["errors"]!r} is neither "raise" nor "skip"')
+    return wrong
+
+
+def _wrong_words(s: dict[str, Any]) -> list[str]:
+    wrong = []
+    try:
+        if re.compile(s["token_pattern"]).groups > 1:
+            wrong.append(f"token_pattern={s['token_pattern']!r} has more than one group")
+    except (re.error, TypeError) as error:
+        wrong.append(f"token_pattern={s['token_pattern']!r} is no regular expression: {error}")
+    if not isinstance(s["lowercase"], bool):
+        wrong.append(f"lowercase={s['lowercase']!r} is neither True nor False")
+    for name in ("min_df", "max_df"):
+        value = s[name]
+        share = isinstance(value, float) and 0 <= value <= 1
+        number = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+        if not (share or number):
+            wrong.append(
+                f"{name}={value!r} is neither a number of documents (1, 2, …) nor a share (0.0 to 1.0)"
+            )
+    features = s["max_features"]
+    if features is not None and (isinstance(features, bool) or not isinstance(features, int) or features < 1):
+        wrong.append(f"max_features={features!r} is not an integer >= 1")
+    stop = s["stop_words"]
+    if isinstance(stop, str) or not all(isinstance(word, str) for word in stop):
+        wrong.append(f"stop_words={stop!r} is not a list of words")
+    return wrong
