@@ -6,7 +6,8 @@ import gzip
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import CountVectorizer
 
@@ -195,7 +196,7 @@ def test_all_wrong_settings_at_once(tmp_path):
         read_text(tmp_path / "none.txt")
 
 
-@settings(quick, max_examples=20)
+@hypothesis_settings(quick, max_examples=20)
 @given(
     st.lists(st.text(st.sampled_from("ab CÄ\n,\"'.1"), max_size=12), min_size=1, max_size=10),
     st.integers(1, 20),

@@ -27,7 +27,7 @@ _START_BYTES = 1 << 20  # in which the first line has to end
 _SHOWN = 10  # of what was skipped
 _BOM = b"\xef\xbb\xbf"
 _BLANKS = re.compile(rb"[ \t]+")
-_ODD_BLANKS = re.compile(rb"\t|  | \r?(?:\n|$)|\n |^ ")
+_ODD_BLANKS = (b"\t", b"  ", b" \n", b" \r", b"\n ")
 _AROUND_LINES = re.compile(rb" ?(\r?\n) ?")
 _UNIT = b"\x1f"  # stands for a separator of several characters
 
@@ -243,7 +243,7 @@ def _separated(form: Delimited, lines: bytes) -> bytes:
     """Lines in which one byte stands for each separator."""
     if len(form.separator) > 1:
         return lines.replace(form.separator, _UNIT)
-    if form.blanks and _ODD_BLANKS.search(lines):
+    if form.blanks and (b" " in (lines[:1], lines[-1:]) or any(odd in lines for odd in _ODD_BLANKS)):
         return _AROUND_LINES.sub(rb"\1", _BLANKS.sub(b" ", lines)).strip(b" ")
     return lines
 

@@ -26,10 +26,10 @@ class Document(NamedTuple):
 
 
 class Documents(Protocol):
-    """Documents that can be gone through several times."""
+    """Where documents come from."""
 
     def read(self, skipped: Skipped) -> Iterator[Document]:
-        """All of them, in the same order each time.
+        """All of them, in order.
 
         Raises
         ------

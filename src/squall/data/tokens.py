@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import IO
 
 import numpy as np
 
 from squall.data.counts import CountRows
-from squall.data.delimited import Skipped
-from squall.data.documents import Documents
+from squall.data.documents import Document
 from squall.data.labels import Classes, check_class_count, sorted_classes
 from squall.errors import DataError
+from squall.records import Int64
 
 _DOCUMENTS = 1 << 12  # turned into rows at once
 
@@ -35,18 +37,19 @@ class Rule:
 
 
 class TextReader:
-    """A reader of documents; making it goes through all of them once.
+    """A reader of documents; making it goes through all of them.
 
     Parameters
     ----------
-    documents : Documents
+    documents : iterator of Document
         What there is to read.
     rule : Rule
         Which words are counted.
     vocabulary : list of str or None
         The words, if they are known.
-    skipped : Skipped
-        What to do with documents that cannot be read.
+    spool : file
+        Where counts wait, in no more memory than there are different words, until it is known which of
+        them are wanted.
 
     Attributes
     ----------
@@ -62,87 +65,81 @@ class TextReader:
     """
 
     def __init__(
-        self, documents: Documents, rule: Rule, vocabulary: Sequence[str] | None, skipped: Skipped
+        self, documents: Iterator[Document], rule: Rule, vocabulary: list[str] | None, spool: IO[bytes]
     ) -> None:
-        self._documents, self._rule, self._skip = documents, rule, skipped.allowed
-        survey = _Survey(rule, vocabulary is None)
-        for document in documents.read(skipped):
-            survey.add(document.text, document.label)
-        self.vocabulary = survey.vocabulary() if vocabulary is None else list(vocabulary)
+        self._rule, self._spool, self._fixed = rule, spool, vocabulary is not None
+        self._place = {word: i for i, word in enumerate(vocabulary or [])}
+        self._labels: dict[str, int] = {}
+        self._documents = self._times = np.zeros(0, dtype=np.int64)  # with each word; of each word
+        self._n = self._chunks = 0
+        while chunk := list(itertools.islice(documents, _DOCUMENTS)):
+            self._count(chunk)
+        self.vocabulary = self._chosen() if vocabulary is None else vocabulary
         self.classes: Classes | None = None
-        self._class_of: dict[str, int] = {}
-        if survey.labels:
-            texts = sorted(survey.labels)
+        self._class_of = np.zeros(0, dtype=np.int32)
+        if self._labels:
+            texts = list(self._labels)
             check_class_count(len(texts), "label")
-            numeric, integer = _all_numbers(texts)
-            self.classes, codes = sorted_classes(texts, numeric, integer)
-            self._class_of = dict(zip(texts, codes.tolist(), strict=True))
+            self.classes, self._class_of = sorted_classes(texts, *_all_numbers(texts))
 
-    def rows(self) -> Iterator[CountRows]:
-        """The documents' counts, in their order."""
-        place = {word: i for i, word in enumerate(self.vocabulary)}
-        parts: list[tuple[list[int], list[int]]] = []
-        labels: list[int] = []
-        for document in self._documents.read(Skipped(self._skip)):
-            known = (place[word] for word in self._rule.words(document.text) if word in place)
-            counts = sorted(Counter(known).items())
-            parts.append(([word for word, _ in counts], [n for _, n in counts]))
-            if document.label is not None:
-                labels.append(self._class_of[document.label])
-            if len(parts) == _DOCUMENTS:
-                yield _rows(parts, labels)
-                parts, labels = [], []
-        if parts:
-            yield _rows(parts, labels)
+    def _count(self, chunk: list[Document]) -> None:
+        """Spool the counts of some documents, with words and labels in order of first appearance."""
+        counted = [Counter(self._rule.words(document.text)) for document in chunk]
+        if self._fixed:
+            counted = [Counter({w: n for w, n in c.items() if w in self._place}) for c in counted]
+        place, labels = self._place, self._labels
+        lengths = np.array([len(c) for c in counted], dtype=np.int64)
+        words = np.array([place.setdefault(w, len(place)) for c in counted for w in c], dtype=np.int32)
+        counts = np.array([n for c in counted for n in c.values()], dtype=np.int64)
+        codes = [labels.setdefault(d.label, len(labels)) for d in chunk if d.label is not None]
+        for array in (lengths, words, counts, np.array(codes, dtype=np.int32)):
+            np.save(self._spool, array, allow_pickle=False)
+        self._n += len(chunk)
+        self._chunks += 1
+        self._documents = _grown(self._documents, np.bincount(words, minlength=len(place)))
+        times = np.bincount(words, weights=counts, minlength=len(place)).astype(np.int64)
+        self._times = _grown(self._times, times)
 
-
-class _Survey:
-    """In how many documents each word is, and how often."""
-
-    def __init__(self, rule: Rule, count: bool) -> None:
-        self._rule, self._count = rule, count
-        self._documents = Counter[str]()
-        self._times = Counter[str]()
-        self._n = 0
-        self.labels: set[str] = set()
-
-    def add(self, text: str, label: str | None) -> None:
-        self._n += 1
-        if label is not None:
-            self.labels.add(label)
-        if self._count:
-            words = Counter(self._rule.words(text))
-            self._documents.update(words.keys())
-            if self._rule.max_features is not None:
-                self._times.update(words)
-
-    def vocabulary(self) -> list[str]:
-        rule, n = self._rule, self._n
-        if not self._documents:
+    def _chosen(self) -> list[str]:
+        rule, n, words = self._rule, self._n, list(self._place)
+        if not words:
             raise DataError(
                 f"there is no word in {n:,} documents", fix="check token_pattern, and where the text is"
             )
         least = rule.min_df if isinstance(rule.min_df, int) else rule.min_df * n
         most = rule.max_df if isinstance(rule.max_df, int) else rule.max_df * n
-        kept = [w for w, d in self._documents.items() if least <= d <= most and w not in rule.stop_words]
+        wanted = (self._documents >= least) & (self._documents <= most)
+        kept = [words[i] for i in np.flatnonzero(wanted).tolist() if words[i] not in rule.stop_words]
         if rule.max_features is not None:
             # Among words that are equally frequent the first of the alphabet stay.
-            kept = sorted(kept, key=lambda word: (-self._times[word], word))[: rule.max_features]
+            times = dict(zip(words, self._times.tolist(), strict=True))
+            kept = sorted(kept, key=lambda word: (-times[word], word))[: rule.max_features]
         if not kept:
             raise DataError(
-                f"none of {len(self._documents):,} different words in {n:,} documents is left",
+                f"none of {len(words):,} different words in {n:,} documents is left",
                 fix="lower min_df, raise max_df, or give fewer stop_words",
             )
         return sorted(kept)
 
+    def rows(self) -> Iterator[CountRows]:
+        """The documents' counts, in their order."""
+        final = {word: i for i, word in enumerate(self.vocabulary)}
+        place = np.array([final.get(word, -1) for word in self._place], dtype=np.int32)
+        self._spool.seek(0)
+        for _ in range(self._chunks):
+            lengths, words, counts, codes = (np.load(self._spool, allow_pickle=False) for _ in range(4))
+            row, words = np.repeat(np.arange(len(lengths)), lengths), place[words]
+            kept = words >= 0
+            row, words, counts = row[kept], words[kept], counts[kept]
+            order = np.lexsort((words, row))
+            labels = self._class_of[codes] if len(codes) else None
+            n_words = np.bincount(row, minlength=len(lengths))
+            yield CountRows(n_words, words[order], counts[order], labels)
 
-def _rows(parts: list[tuple[list[int], list[int]]], labels: list[int]) -> CountRows:
-    return CountRows(
-        np.array([len(words) for words, _ in parts], dtype=np.int64),
-        np.array([word for words, _ in parts for word in words], dtype=np.int32),
-        np.array([n for _, counts in parts for n in counts], dtype=np.int64),
-        np.array(labels, dtype=np.int32) if labels else None,
-    )
+
+def _grown(total: Int64, more: Int64) -> Int64:
+    more[: len(total)] += total
+    return more
 
 
 def _all_numbers(texts: list[str]) -> tuple[bool, bool]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import os
 import re
+import tempfile
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -47,9 +48,9 @@ def read_text(
     """Read documents into a data set: how often each word comes in each of them.
 
     The result has one sparse column ``counts``; ``dataset.dictionary("counts")`` has the words, in
-    order of their code points.  The documents are read twice: to decide on the words, and to count
-    them; memory holds the different words and one document at a time.  The same documents and settings give
-    the same numbers as scikit-learn's ``CountVectorizer``.
+    order of their code points.  Memory holds the different words and some documents at a time: counts
+    wait in a temporary file until it is known which words are wanted.  The same documents and settings
+    give the same numbers as scikit-learn's ``CountVectorizer``.
 
     Parameters
     ----------
@@ -135,11 +136,11 @@ def read_text(
 
     def write(store: ObjectStore, prefix: str) -> Manifest:
         skipped = Skipped(errors == "skip")
-        reader = TextReader(found, rule, words, skipped)
-        blocks = count_blocks(reader.rows(), len(reader.vocabulary))
-        manifest = write_counts(
-            store, prefix, blocks, len(reader.vocabulary), reader.vocabulary, paths[0].name
-        )
+        with tempfile.TemporaryFile() as spool:
+            reader = TextReader(found.read(skipped), rule, words, spool)
+            known = reader.vocabulary
+            blocks = count_blocks(reader.rows(), len(known))
+            manifest = write_counts(store, prefix, blocks, len(known), known, paths[0].name)
         classes = None if reader.classes is None else reader.classes.tolist()
         return msgspec.structs.replace(
             manifest,
