@@ -13,7 +13,7 @@ import numpy as np
 from squall.data.rows import count_missing, slice_raw
 from squall.preprocessing.moments import Moments, merge_moments, moments
 from squall.preprocessing.quantiles import QuantileSketch, merge_sketches, sketch
-from squall.records import CategoricalColumn, Column, DenseColumn, Numbers, NumericColumn
+from squall.records import CategoricalColumn, Column, ColumnSpec, DenseColumn, Numbers, NumericColumn
 
 if TYPE_CHECKING:
     from squall.data.dataset import Dataset
@@ -156,6 +156,8 @@ def first_rows(data: Dataset, n: int) -> list[dict[str, Any]]:
         cells = {name: _cells_of(column) for name, column in wanted.columns.items()}
         if wanted.labels is not None and data.classes is not None and data.label is not None:
             cells[data.label] = data.classes[wanted.labels].tolist()
+        elif wanted.labels is not None and data.label is not None:
+            cells[data.label] = wanted.labels.tolist()
         rows += [{name: own[i] for name, own in cells.items()} for i in range(wanted.n_rows)]
         if len(rows) == n:
             break
@@ -196,18 +198,24 @@ def describe(data: Dataset) -> Description:
     texts: dict[str, Counter[str] | None] = {}
     numbers: dict[str, _Numbers] = {}
     labels = np.zeros(0 if data.classes is None else len(data.classes), dtype=np.int64)
+    # Labels that are numbers to predict are looked at like a column.
+    target = data.label if data.classes is None else None
+    specs = data.columns + ([] if target is None else [ColumnSpec(target, "float64")])
     for block in data.blocks():
-        missing.update({name: count_missing(column) for name, column in block.columns.items()})
-        for name, column in block.columns.items():
+        seen = dict(block.columns)
+        if target is not None and block.labels is not None:
+            seen[target] = NumericColumn(block.labels)
+        missing.update({name: count_missing(column) for name, column in seen.items()})
+        for name, column in seen.items():
             if isinstance(column, CategoricalColumn):
                 texts[name] = _texts(texts.get(name, Counter()), column)
             else:
                 own = _numbers(name, column)
                 numbers[name] = _merged(numbers[name], own) if name in numbers else own
-        if block.labels is not None:
+        if block.labels is not None and target is None:
             labels += np.bincount(block.labels, minlength=len(labels))
     columns = []
-    for spec in data.columns:
+    for spec in specs:
         fixed = spec.name, spec.kind, spec.width, data.n_rows, missing[spec.name]
         if spec.name in numbers:
             columns.append(ColumnSummary(*fixed, **_of_numbers(spec.kind, numbers[spec.name])))
@@ -215,7 +223,7 @@ def describe(data: Dataset) -> Description:
             columns.append(ColumnSummary(*fixed, **_of_texts(texts.get(spec.name, Counter()))))
     known = [] if data.classes is None else zip(map(str, data.classes.tolist()), labels.tolist(), strict=True)
     counted = sorted(known, key=lambda item: -item[1])
-    return Description(data.n_rows, columns, data.label, counted)
+    return Description(data.n_rows, columns, None if target is not None else data.label, counted)
 
 
 def _texts(counts: Counter[str] | None, column: CategoricalColumn) -> Counter[str] | None:
