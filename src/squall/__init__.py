@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from squall.data.csv import read_csv as read_csv
     from squall.data.dataset import Dataset as Dataset
     from squall.data.dataset import open_dataset as open_dataset
+    from squall.data.images import read_images as read_images
     from squall.data.parquet import read_parquet as read_parquet
     from squall.data.ratings import read_ratings as read_ratings
     from squall.data.words import read_text as read_text
@@ -84,6 +85,7 @@ _NAMES = {
     "open_dataset": "squall.data.dataset:open_dataset",
     "read_bow": "squall.data.bow:read_bow",
     "read_csv": "squall.data.csv:read_csv",
+    "read_images": "squall.data.images:read_images",
     "read_parquet": "squall.data.parquet:read_parquet",
     "read_ratings": "squall.data.ratings:read_ratings",
     "read_text": "squall.data.words:read_text",
@@ -127,6 +129,7 @@ __all__ = [
     "open_dataset",
     "read_bow",
     "read_csv",
+    "read_images",
     "read_parquet",
     "read_ratings",
     "read_text",

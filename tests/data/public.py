@@ -13,5 +13,5 @@ def public(name: str) -> Path:
     """The file of that name; the test is skipped if nobody has fetched it."""
     path = _FOLDER / name
     if not path.is_file():
-        pytest.skip(f"{name} is not there: python benchmarks/public_sets.py fetches it")
+        pytest.skip(f"{name} is not there: python examples/public_sets.py fetches it")
     return path

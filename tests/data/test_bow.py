@@ -66,6 +66,11 @@ def test_both_formats(write, text, monkeypatch):
     assert matrix(read_bow(write(text), vocabulary=WORDS)) == EXPECTED
 
 
+def test_words_stay_with_counts_that_are_written_elsewhere(write, tmp_path):
+    written = read_bow(write(UCI), vocabulary=WORDS).write(tmp_path / "own")
+    assert written.dictionary("counts") == WORDS and matrix(written) == EXPECTED
+
+
 def test_the_vocabulary(write):
     path = write("\ufeffapple\r\nbee\nünder\n\n", "vocab.txt")
     for text in (UCI, LDAC):

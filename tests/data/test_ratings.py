@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import warnings
+from functools import partialmethod
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import squall
 from squall.data import delimited
 from squall.data.ratings import read_ratings
 from squall.data.ratings_duplicates import find_duplicates
+from squall.data.ratings_reader import RatingsReader
 from squall.errors import DataError, SettingError
 
 from .blocks import quick
@@ -87,6 +90,20 @@ def test_a_data_set_of_ratings_goes_where_others_go(write):
     for name, message in (("time", "no dictionary that all blocks share"), ("itm", "did you mean 'item'")):
         with pytest.raises(SettingError, match=message):
             data.dictionary(name)
+
+
+def test_ratings_are_written_joined_and_described(write, tmp_path, monkeypatch):
+    monkeypatch.setattr(RatingsReader, "blocks", partialmethod(RatingsReader.blocks, target_bytes=48))
+    data = read_ratings(write("".join(f"u{i % 7},i{9 - i % 10},{i / 4}\n" for i in range(60))))
+    assert len(data.partitions()) > 1
+    written = data.select(["item", "user"]).write(tmp_path / "own")
+    assert rows(squall.open_dataset(tmp_path / "own")) == rows(written) == rows(data)
+    assert written.dictionary("user") == [f"u{i}" for i in range(7)]
+    assert not any(b"u3" in p.read_bytes() for p in (tmp_path / "own").glob("part-*"))
+    both = data.concat(data)
+    assert both.to_arrays()[1].tolist() == data.to_arrays()[1].tolist() * 2
+    assert data.head(1) == [{"user": "u0", "item": "i9", "rating": 0.0}]
+    assert "rating" in str(data.describe())
 
 
 def test_columns_by_name_or_number(write):

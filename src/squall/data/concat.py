@@ -57,6 +57,7 @@ class ConcatSource:
         part, number = self._places[partition]
         block = self._parts[part].partition(number)
         codes = self._codes[part]
+        # Without a label map labels are numbers to predict.
         labels = block.labels if block.labels is None or codes is None else codes[block.labels]
         columns = {spec.name: _conformed(block.columns[spec.name], spec) for spec in self.columns}
         return RawBlock(block.n_rows, columns, labels, block.weights)

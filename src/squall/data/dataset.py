@@ -24,7 +24,7 @@ from squall.data.sources import Source, digest
 from squall.data.stored import open_stored, write_dataset
 from squall.errors import DataError, SettingError
 from squall.protocols import BlockTransform
-from squall.records import ColumnSpec, Int64, RawBlock
+from squall.records import CategoricalColumn, ColumnSpec, Int64, RawBlock
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -116,7 +116,7 @@ class Dataset:
         known = [spec.name for spec in self._columns]
         if spec is None:
             raise SettingError(f"dictionary: there is no column {column!r}", fix=column_hint(column, known))
-        strings = self._source.dictionary(column) if spec in self._source.columns else None
+        strings = self.shared_strings(spec)
         if strings is None:
             raise SettingError(
                 f"dictionary: column {column!r} has no dictionary that all blocks share",
@@ -124,6 +124,10 @@ class Dataset:
                 "changes them",
             )
         return strings.strings()
+
+    def shared_strings(self, spec: ColumnSpec) -> CategoricalColumn | None:
+        """What `dictionary` gives, as it is stored; None if there is none."""
+        return self._source.dictionary(spec.name) if spec in self._source.columns else None
 
     def key(self) -> str:
         """A name (32 hexadecimal digits) for exactly these rows with exactly these transforms.

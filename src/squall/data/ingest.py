@@ -85,9 +85,14 @@ def store_dictionary(
     store: ObjectStore, prefix: str, number: int, strings: CategoricalColumn
 ) -> PartitionInfo:
     """Write the strings that a column's numbers stand for in all partitions."""
+    return write_strings(store, f"{prefix}/dictionary-{number}{SUFFIX}", strings)
+
+
+def write_strings(store: ObjectStore, key: str, strings: CategoricalColumn) -> PartitionInfo:
+    """Write strings as one object: a partition of one categorical column."""
     n = len(strings.offsets) - 1
     column = CategoricalColumn(np.arange(n, dtype=np.int32), strings.offsets, strings.data)
-    return write_partition(store, f"{prefix}/dictionary-{number}{SUFFIX}", RawBlock(n, {"strings": column}))
+    return write_partition(store, key, RawBlock(n, {"strings": column}))
 
 
 def _publish(store: ObjectStore, prefix: str, manifest: Manifest) -> Manifest:

@@ -176,6 +176,8 @@ def join_raw(blocks: list[RawBlock]) -> RawBlock:
 
 def _join_columns(columns: list[Column]) -> Column:
     texts = [c for c in columns if isinstance(c, CategoricalColumn)]
+    if texts and all(c.data is texts[0].data and c.offsets is texts[0].offsets for c in texts):
+        return CategoricalColumn(np.concatenate([c.codes for c in texts]), texts[0].offsets, texts[0].data)
     if texts:
         codes, strings = merge_text_columns(texts)
         return CategoricalColumn.from_strings(codes, strings)

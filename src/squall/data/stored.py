@@ -16,19 +16,20 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from squall.data.ingest import write_strings
 from squall.data.objects import ObjectStore
 from squall.data.partitions import FORMAT_VERSION, SUFFIX, write_partition
 from squall.data.rows import count_missing, join_raw, raw_bytes
 from squall.data.sources import MANIFEST, StoredSource, load_manifest
 from squall.data.versions import check_format
 from squall.errors import CorruptError, StoreError
-from squall.records import Manifest, PartitionInfo, RawBlock
+from squall.records import CategoricalColumn, Manifest, PartitionInfo, RawBlock
 
 if TYPE_CHECKING:
     from squall.data.dataset import Dataset
 
 _PART_BYTES = 10_000_000
-_PART = re.compile(r"part-\d{5,}-[0-9a-f]{16}" + re.escape(SUFFIX))
+_PART = re.compile(r"(part|dictionary)-\d{5,}-[0-9a-f]{16}" + re.escape(SUFFIX))
 
 
 def open_stored(url: str | os.PathLike[str]) -> StoredSource:
@@ -48,7 +49,8 @@ def open_stored(url: str | os.PathLike[str]) -> StoredSource:
     where = f"{store.url}/{MANIFEST}"
     check_format(found, where)
     manifest = load_manifest(store, MANIFEST)
-    strange = [p.key for p in manifest.partitions if not _PART.fullmatch(p.key)]
+    objects = [*manifest.partitions, *manifest.dictionaries.values()]
+    strange = [p.key for p in objects if not _PART.fullmatch(p.key)]
     if strange:  # only what lies beside the manifest is its own
         raise CorruptError(
             f"{strange[0][:100]!r} is not the name of a partition",
@@ -67,9 +69,15 @@ def write_dataset(data: Dataset, url: str | os.PathLike[str]) -> StoredSource:
     store = refuse_taken(url)
     token = secrets.token_hex(8)
     partitions: list[PartitionInfo] = []
+    dictionaries: dict[str, PartitionInfo] = {}
     missing: Counter[str] = Counter()
+    shared = _shared_strings(data)
     try:
+        for name, strings in shared.items():
+            key = f"dictionary-{len(dictionaries):05d}-{token}{SUFFIX}"
+            dictionaries[name] = write_strings(store, key, strings)
         for block in _evened(data.blocks()):
+            block = _without_strings(block, shared)
             key = f"part-{len(partitions):05d}-{token}{SUFFIX}"
             partitions.append(write_partition(store, key, block))
             missing.update({name: count_missing(column) for name, column in block.columns.items()})
@@ -79,6 +87,7 @@ def write_dataset(data: Dataset, url: str | os.PathLike[str]) -> StoredSource:
             partitions=partitions,
             label=data.label,
             classes=None if data.classes is None else data.classes.tolist(),
+            dictionaries=dictionaries,
             missing={name: n for name, n in missing.items() if n},
             source=data.info().source,
             format_version=FORMAT_VERSION,
@@ -86,10 +95,10 @@ def write_dataset(data: Dataset, url: str | os.PathLike[str]) -> StoredSource:
         if not store.create(MANIFEST, msgspec.json.encode(manifest)):
             raise _taken(store)
     except BaseException:
-        for info in partitions:
+        for info in (*partitions, *dictionaries.values()):
             store.delete(info.key)
         raise
-    own = {info.key for info in partitions}
+    own = {info.key for info in (*partitions, *dictionaries.values())}
     for key in store.keys(""):
         if _PART.fullmatch(key) and key not in own:
             store.delete(key)
@@ -108,6 +117,27 @@ def refuse_taken(url: str | os.PathLike[str]) -> ObjectStore:
     if store.exists(MANIFEST):
         raise _taken(store)
     return store
+
+
+def _shared_strings(data: Dataset) -> dict[str, CategoricalColumn]:
+    """Strings by column, where they are the same in all blocks, transforms applied."""
+    shared = {spec.name: strings for spec in data.columns if (strings := data.shared_strings(spec))}
+    first = next(data.blocks(), None) if shared else None
+    for name in list(shared):
+        column = None if first is None else first.columns[name]
+        if isinstance(column, CategoricalColumn) and column.data is not shared[name].data:
+            del shared[name]  # a transform has given it strings of its own
+    return shared
+
+
+def _without_strings(block: RawBlock, shared: dict[str, CategoricalColumn]) -> RawBlock:
+    """The block without the strings that are stored once for all partitions."""
+    columns = dict(block.columns)
+    for name in shared:
+        column = columns[name]
+        if isinstance(column, CategoricalColumn):
+            columns[name] = CategoricalColumn.from_strings(column.codes, [])
+    return RawBlock(block.n_rows, columns, block.labels, block.weights)
 
 
 def _taken(store: ObjectStore) -> StoreError:

@@ -113,6 +113,9 @@ def describe(data: Dataset) -> Description:
     texts: dict[str, Counter[str] | None] = {}
     numbers: dict[str, _Numbers] = {}
     labels = np.zeros(0 if data.classes is None else len(data.classes), dtype=np.int64)
+    # Labels that are numbers to predict are looked at like a column.
+    target = data.label if data.classes is None else None
+    specs = data.columns + ([] if target is None else [ColumnSpec(target, "float64")])
     for block in data.blocks():
         missing.update({name: count_missing(column) for name, column in block.columns.items()})
         columns = dict(block.columns)

