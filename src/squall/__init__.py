@@ -56,9 +56,9 @@ __version__ = "0.1.0"
 _NAMES = {
     "Dataset": "squall.data.dataset:Dataset",
     "Executor": "squall.workflows.executor:Executor",
+    "FactorizationMachine": "squall.estimators.factorization:FactorizationMachine",
     "FeatureHasher": "squall.estimators.encoders:FeatureHasher",
     "Imputer": "squall.estimators.imputer:Imputer",
-    "FactorizationMachine": "squall.estimators.factorization:FactorizationMachine",
     "Job": "squall.driver.job:Job",
     "LinearRegression": "squall.estimators.linear:LinearRegression",
     "LithopsBackend": "squall.config:LithopsBackend",
