@@ -11,9 +11,16 @@ from hypothesis import strategies as st
 
 from squall.data.arrays import from_arrays
 from squall.errors import DataError
+from squall.testing.leaks import LeakCheck
 
 from .blocks import quick
 from .test_arrow import cells, kinds
+
+
+@pytest.fixture(scope="module", autouse=True)
+def runtime_of_polars(leak_check: LeakCheck) -> None:
+    leak_check.adopt_runtime(lambda: pl.LazyFrame({"a": [1]}).collect())
+
 
 COLUMNS = {
     "i8": (pl.Series([1, 2, -3], dtype=pl.Int8), "int64"),

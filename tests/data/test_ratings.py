@@ -94,7 +94,8 @@ def test_a_data_set_of_ratings_goes_where_others_go(write):
 
 def test_ratings_are_written_joined_and_described(write, tmp_path, monkeypatch):
     monkeypatch.setattr(RatingsReader, "blocks", partialmethod(RatingsReader.blocks, target_bytes=48))
-    data = read_ratings(write("".join(f"u{i % 7},i{9 - i % 10},{i / 4}\n" for i in range(60))))
+    lines = [f"u{i % 7},i{9 - i % 10},{i / 4}\n" for i in range(60)]
+    data = read_ratings([write("".join(lines[:25]), "a.csv"), write("".join(lines[25:]), "b.csv")])
     assert len(data.partitions()) > 1
     written = data.select(["item", "user"]).write(tmp_path / "own")
     assert rows(squall.open_dataset(tmp_path / "own")) == rows(written) == rows(data)

@@ -22,7 +22,7 @@ from squall.data.partitions import FORMAT_VERSION
 from squall.data.reading import Storage, stored_dataset
 from squall.errors import DataError, SettingError
 from squall.paths import user_path
-from squall.records import ColumnSpec, DenseColumn, Int32, Manifest, RawBlock
+from squall.records import ColumnSpec, DenseColumn, Float64, Int32, Manifest, RawBlock
 
 COLUMN = "pixels"
 _READER_VERSION = 1
@@ -114,7 +114,7 @@ def _stored(inputs: list[Input], settings: Any, storage: Storage, make: Any) -> 
     def write(store: ObjectStore, prefix: str) -> Manifest:
         found: Images = make()
         classes: Classes | None = None
-        codes: Int32 | None = None
+        codes: Int32 | Float64 | None = None
         if found.labels is not None:
             classes, codes = encode_labels(found.labels, found.n_images, found.where)
         width = int(np.prod(found.shape, dtype=np.int64))
@@ -135,7 +135,7 @@ def _stored(inputs: list[Input], settings: Any, storage: Storage, make: Any) -> 
     return stored_dataset("images", _READER_VERSION, inputs, settings, storage, write)
 
 
-def _blocks(found: Images, width: int, codes: Int32 | None) -> Iterator[RawBlock]:
+def _blocks(found: Images, width: int, codes: Int32 | Float64 | None) -> Iterator[RawBlock]:
     at = 0
     for pixels in found.read(max(1, _PART_BYTES // (width * found.dtype.itemsize))):
         rows = slice(at, at + len(pixels))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,9 +48,17 @@ class LeakCheck:
     def __init__(self, temporary: Path) -> None:
         self._temporary = temporary
         self._runtime: dict[int, str] = {}
+        self._others: dict[int, str] = {}
         # Whoever starts a process hands this on: orphans, whose parent is gone, are known by it.
         self._mark = f"{os.getpid()}-{procfs.start_time(os.getpid())}"
         os.environ[self.MARK] = self._mark
+
+    def adopt_runtime(self, start: Callable[[], object]) -> None:
+        """Let another library make the event loop that it keeps for the life of the process."""
+        before = _descriptors()
+        start()
+        new = _descriptors().items() - before.items()
+        self._others |= {fd: what for fd, what in new if "event" in what}
 
     def held(self) -> Held:
         """What there is now."""
@@ -104,7 +112,7 @@ class LeakCheck:
         owned = {fd for c in open_launchers() for fd in c.descriptors()}
         owned |= {fd for s in open_stores() for fd in s.descriptors()}
         owned |= {fd for c in open_clusters() for fd in c.descriptors()}
-        known = before.descriptors.items() | self._runtime.items()
+        known = before.descriptors.items() | self._runtime.items() | self._others.items()
         new = {fd: what for fd, what in _descriptors().items() - known if fd not in owned}
         if not self._runtime:
             # obstore's event loop: made at its first use, once for the life of the process.
