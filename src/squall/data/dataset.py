@@ -394,7 +394,7 @@ class _Select:
 
     def apply(self, block: RawBlock) -> RawBlock:
         columns = {name: block.columns[name] for name in self.names}
-        return RawBlock(block.n_rows, columns, block.labels, block.weights)
+        return RawBlock(block.n_rows, columns, block.labels, block.weights, block.qid)
 
     def schema(self, columns: list[ColumnSpec]) -> list[ColumnSpec]:
         by_name = {spec.name: spec for spec in columns}

@@ -252,7 +252,7 @@ def _relabelled(blocks: Iterator[RawBlock], codes: Int64) -> Iterator[RawBlock]:
     for block in blocks:
         assert block.labels is not None
         labels = codes[block.labels].astype(np.int32)
-        yield RawBlock(block.n_rows, block.columns, labels, block.weights)
+        yield RawBlock(block.n_rows, block.columns, labels, block.weights, block.qid)
 
 
 _LEAST_WEIGHT = 1e-8
