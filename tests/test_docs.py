@@ -16,7 +16,15 @@ def blocks(path: Path, language: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "name", ["README.md", "docs/tutorial.md", "docs/scikit-learn.md", "docs/consistency.md", "docs/map.md", "docs/data-formats.md"]
+    "name",
+    [
+        "README.md",
+        "docs/tutorial.md",
+        "docs/scikit-learn.md",
+        "docs/consistency.md",
+        "docs/map.md",
+        "docs/data-formats.md",
+    ],
 )
 def test_python_in_the_docs_runs(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     code = blocks(ROOT / name, "python")
