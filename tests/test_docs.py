@@ -26,6 +26,7 @@ def blocks(path: Path, language: str) -> list[str]:
         "docs/models.md",
         "docs/data.md",
         "docs/data-formats-more.md",
+        "docs/data-formats.md",
     ],
 )
 def test_python_in_the_docs_runs(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

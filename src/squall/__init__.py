@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from squall.config import Run as Run
     from squall.data.arrays import from_arrays as from_arrays
     from squall.data.bow import read_bow as read_bow
+    from squall.data.criteo import read_criteo as read_criteo
     from squall.data.csv import read_csv as read_csv
     from squall.data.dataset import Dataset as Dataset
     from squall.data.dataset import open_dataset as open_dataset
     from squall.data.images import read_images as read_images
+    from squall.data.libsvm import read_libsvm as read_libsvm
     from squall.data.parquet import read_parquet as read_parquet
     from squall.data.ratings import read_ratings as read_ratings
     from squall.data.words import read_text as read_text
@@ -84,8 +86,10 @@ _NAMES = {
     "map_reduce": "squall.workflows.map:map_reduce",
     "open_dataset": "squall.data.dataset:open_dataset",
     "read_bow": "squall.data.bow:read_bow",
+    "read_criteo": "squall.data.criteo:read_criteo",
     "read_csv": "squall.data.csv:read_csv",
     "read_images": "squall.data.images:read_images",
+    "read_libsvm": "squall.data.libsvm:read_libsvm",
     "read_parquet": "squall.data.parquet:read_parquet",
     "read_ratings": "squall.data.ratings:read_ratings",
     "read_text": "squall.data.words:read_text",
@@ -128,8 +132,10 @@ __all__ = [
     "map_reduce",
     "open_dataset",
     "read_bow",
+    "read_criteo",
     "read_csv",
     "read_images",
+    "read_libsvm",
     "read_parquet",
     "read_ratings",
     "read_text",

@@ -131,12 +131,14 @@ class RawBlock:
     ``columns`` are the features in schema order.  ``labels`` holds int32 codes into the data
     set's label map (:attr:`Manifest.classes`); where there is no map, float64 numbers that are
     themselves what is to be predicted, such as ratings; None when the data has no labels.
+    ``qid`` says which query a row belongs to, where rows are to be ranked.
     """
 
     n_rows: int
     columns: dict[str, Column]
     labels: npt.NDArray[Any] | None = None  # (n_rows,)
     weights: Float64 | None = None  # (n_rows,)
+    qid: Int64 | None = None  # (n_rows,)
 
 
 # ------------------------------------------------------------------------------- data sets
@@ -167,7 +169,8 @@ class Manifest(msgspec.Struct, frozen=True):
     ``label`` is not, as numbers.  ``dictionaries`` are objects with the strings that a column's numbers
     stand for in all partitions: codes of a categorical column, positions of a sparse one.
     ``missing`` counts missing values by column, for those columns that have some.
-    ``warnings`` are what reading had to say, each to follow the name of the source.
+    ``warnings`` are what reading had to say.
+    ``facts`` are what a reader decided or was told: its format, the index base.
     """
 
     rows: int
@@ -179,6 +182,7 @@ class Manifest(msgspec.Struct, frozen=True):
     missing: dict[str, int] = {}
     source: str = ""
     warnings: list[str] = []
+    facts: dict[str, str | int | float | bool] = {}
     format_version: int = 1
 
 

@@ -88,6 +88,9 @@ BACKENDS = Registry(
     },
 )
 
+CALLS = Registry("way to call functions", {"map": Entry("squall.workflows.reading:calls_of")})
+"""What :mod:`squall.data.parsing` has large inputs parsed by."""
+
 STORES = Registry(
     "store",
     {

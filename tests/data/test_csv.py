@@ -4,6 +4,7 @@ import bz2
 import csv
 import gzip
 import io
+import itertools
 import lzma
 import os
 import subprocess
@@ -19,10 +20,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.data import csv as squall_csv
-from squall.data.csv import MISSING, read_csv
-from squall.data.csv_chunks import CsvFormat
-from squall.data.csv_reader import CsvReader
+from squall.data import csv_chunks
+from squall.data.byte_sources import local_file
+from squall.data.csv import MISSING, CsvFormat, read_csv
+from squall.data.csv_chunks import Dialect
+from squall.data.streams import Piece
 from squall.errors import CorruptError, DataError, SettingError, StoreError
+from squall.records import CategoricalColumn
 
 from .blocks import quick
 
@@ -43,6 +47,26 @@ def kinds(data) -> dict[str, str]:
 
 def values(data, name) -> list:
     return data.select([name]).to_arrays()[0][:, 0].tolist()
+
+
+def blocks_of(path: Path, form: CsvFormat, chunk: int, block: int, cuts: tuple[int, ...] = ()) -> list:
+    """What one pass over a file, or over pieces of it, gives by the schema of the whole file."""
+    source = local_file(path)
+    edges = [0, *cuts, source.size]
+    blocks: list = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csv_chunks, "CHUNK_BYTES", chunk)
+        patch.setattr(squall_csv, "BLOCK_BYTES", block)
+        guess = form.guess([source])
+        schema = form.decide([form.parse([Piece(source)], guess, lambda _: None, lambda _: None)], [source])
+        for start, stop in itertools.pairwise(edges):
+            seen = form.parse([Piece(source, start, stop)], schema, blocks.append, lambda _: None)
+            assert form.fits(seen, schema, schema)
+    return blocks
+
+
+def form_of(header: bool = False, missing=(), **settings) -> CsvFormat:
+    return CsvFormat(Dialect(header, ord(","), [m.encode() for m in missing]), **settings)
 
 
 # ---------------------------------------------------------------------------------- real data
@@ -66,7 +90,7 @@ def test_adult_is_what_pandas_reads(census):
 
 
 def test_kinds_are_decided_over_the_whole_file(write, monkeypatch):
-    monkeypatch.setattr(squall_csv, "_CHUNK_BYTES", 64)
+    monkeypatch.setattr(csv_chunks, "CHUNK_BYTES", 64)
     rows = [f"{i},{i},{i},x" for i in range(100)]
     rows[90] = "90,90.5,abc,x"
     with pytest.warns(UserWarning, match=r"f.csv:92:3: column 'c' is read as categories: .* 'abc' is none"):
@@ -255,8 +279,7 @@ def test_any_chunk_size_reads_what_pythons_csv_reads(tmp_path_factory, rows, chu
     text = out.getvalue() if final else out.getvalue().removesuffix(end)
     path.write_bytes(text.encode())
     names = [str(i) for i in range(len(rows[0]))]
-    form = CsvFormat(path, False, ord(","), [m.encode() for m in MISSING], chunk)
-    blocks = list(CsvReader(form, None, names).blocks(target_bytes=50))
+    blocks = blocks_of(path, form_of(missing=MISSING, categorical=names), chunk, 50)
     found = [
         [
             None if code < 0 else column.strings()[code]
@@ -283,11 +306,8 @@ def test_any_chunk_size_reads_what_pythons_csv_reads(tmp_path_factory, rows, chu
 def test_numbers_are_read_exactly(tmp_path_factory, numbers, chunk):
     path = tmp_path_factory.mktemp("c") / "f.csv"
     path.write_text("\n".join(map(repr, numbers)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        reader = CsvReader(CsvFormat(path, False, ord(","), [], chunk), None, [])
-    columns = [block.columns["0"] for block in reader.blocks(30)]
-    if reader.columns[0].kind == "categorical":
+    columns = [block.columns["0"] for block in blocks_of(path, form_of(), chunk, 30)]
+    if isinstance(columns[0], CategoricalColumn):
         found = [c.strings()[i] for c in columns for i in c.codes]
         assert found == [repr(n) for n in numbers]
         assert any(int(float(n)) != n for n in numbers if isinstance(n, int))
@@ -295,27 +315,33 @@ def test_numbers_are_read_exactly(tmp_path_factory, numbers, chunk):
         assert [v for c in columns for v in c.values.tolist()] == numbers
 
 
-def test_many_blocks_have_dictionaries_of_their_own(write, monkeypatch):
-    monkeypatch.setattr(squall_csv, "_CHUNK_BYTES", 1000)
+def test_many_blocks_have_dictionaries_of_their_own(write):
     path = write("s,n\n" + "".join(f"word{i // 10},{i}\n" for i in range(20_000)))
-    reader = CsvReader(CsvFormat(path, True, ord(","), [b""], 1000), None, [])
-    blocks = list(reader.blocks(target_bytes=10_000))
+    blocks = blocks_of(path, form_of(header=True, missing=[""]), 1000, 10_000)
     assert len(blocks) > 10 and sum(b.n_rows for b in blocks) == 20_000
     assert max(len(b.columns["s"].offsets) for b in blocks) < 300
     texts = [b.columns["s"].strings()[c] for b in blocks for c in b.columns["s"].codes]
     assert texts == [f"word{i // 10}" for i in range(20_000)]
 
 
-def test_memory_is_bounded(tmp_path):
+def test_memory_is_bounded(tmp_path, monkeypatch):
     path = tmp_path / "large.csv"
     with path.open("w") as file:
         file.write("a,b,c\n")
         for i in range(40):
             file.write("".join(f"{i * 10_000 + j},{j}.25,w{j}\n" for j in range(10_000)))
     assert path.stat().st_size > 7_000_000
-    reader = CsvReader(CsvFormat(path, True, ord(","), [b""], 1 << 16), None, [])
+    monkeypatch.setattr(csv_chunks, "CHUNK_BYTES", 1 << 16)
+    monkeypatch.setattr(squall_csv, "BLOCK_BYTES", 200_000)
+    form, source, n_rows = form_of(header=True), local_file(path), 0
+
+    def count(block):
+        nonlocal n_rows
+        n_rows += block.n_rows
+
+    guess = form.guess([source])
     tracemalloc.start()
-    n_rows = sum(block.n_rows for block in reader.blocks(target_bytes=200_000))
+    assert form.parse([Piece(source)], guess, count, lambda _: None).fits
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert n_rows == 400_000
@@ -357,7 +383,7 @@ def test_a_missing_label_is_placed(write):
 
 
 def test_too_many_labels(write):
-    with pytest.raises(DataError, match=r"f.csv: column 'y': there are more than 10,000 different labels"):
+    with pytest.raises(DataError, match=r"f.csv:2:2: column 'y': there are more than 10,000 different labels"):
         read_csv(write("x,y\n" + "".join(f"1,n{i}\n" for i in range(10_001))), label="y")
 
 
@@ -401,7 +427,6 @@ def test_without_labels_rows_are_still_read(write):
         (b"a,\xe9\n1,x\n", {}, "f.csv:1:2: the column name .* is not UTF-8"),
         ("a,b\n1,2\n".encode("utf-16"), {}, "is UTF-16 text"),
         (b"PK\x03\x04zip", {}, "is a zip archive"),
-        (b"\x28\xb5\x2f\xfd", {}, "is compressed with zstandard"),
         (gzip.compress(b"", mtime=0), {}, "the file holds no records"),
     ],
 )
@@ -411,7 +436,7 @@ def test_errors_say_what_where_and_how_to_fix(write, text, settings, message):
 
 
 def test_line_numbers_count_over_chunks_and_quoted_lines(write, monkeypatch):
-    monkeypatch.setattr(squall_csv, "_CHUNK_BYTES", 50)
+    monkeypatch.setattr(csv_chunks, "CHUNK_BYTES", 50)
     rows = ['"two\nlines",1' if i % 3 == 0 else "one,1" for i in range(300)]
     line = 2 + sum(2 if i % 3 == 0 else 1 for i in range(200))
     rows[200] = "one"
@@ -438,9 +463,9 @@ def test_files_that_are_none(tmp_path, write):
 @pytest.mark.parametrize(
     ("path", "settings", "messages"),
     [
-        (["a.csv"], {}, ["lists of files are not read yet"]),
-        ("data/*.csv", {}, ["is a pattern"]),
-        ("https://host/a.csv", {}, ["is a URL: download"]),
+        (7, {}, ["path=7 is not a path"]),
+        (["a.csv", 7], {"errors": "ignore"}, ["path=7 is not a path", "errors='ignore' is unknown"]),
+        ("a.csv", {"weight": True, "quoting": 1}, ["weight=True is not a column's name", "quoting=1"]),
         (
             "a.csv",
             {"delimiter": ";;", "header": 1, "missing": "NA"},
@@ -470,7 +495,7 @@ def test_all_wrong_settings_at_once(path, settings, messages):
 def test_a_file_is_parsed_once_for_each_content_and_settings(write, monkeypatch):
     path = write("a,y\n1,u\n2,v\n")
     first = read_csv(path, label="y")
-    monkeypatch.setattr(squall_csv, "CsvReader", lambda *_: pytest.fail("parsed again"))
+    monkeypatch.setattr(CsvFormat, "parse", lambda *_: pytest.fail("parsed again"))
     again = read_csv(write(path.read_bytes(), "copy.csv"), label="y")
     assert again.key() == first.key() and again.classes.tolist() == ["u", "v"]
     monkeypatch.undo()
@@ -481,9 +506,8 @@ def test_a_file_is_parsed_once_for_each_content_and_settings(write, monkeypatch)
 def test_many_partitions_and_the_same_rows(write, monkeypatch, tmp_path):
     path = write("n,s\n" + "".join(f"{i},w{i % 50}\n" for i in range(30_000)))
     one = read_csv(path, storage=tmp_path / "one")
-    monkeypatch.setattr(squall_csv, "_CHUNK_BYTES", 10_000)
-    original = CsvReader.blocks
-    monkeypatch.setattr(CsvReader, "blocks", lambda self: original(self, target_bytes=20_000))
+    monkeypatch.setattr(csv_chunks, "CHUNK_BYTES", 10_000)
+    monkeypatch.setattr(squall_csv, "BLOCK_BYTES", 20_000)
     many = read_csv(path, storage=tmp_path / "many")
     assert len(list(many.blocks())) > 10 > len(list(one.blocks())) == 1
     pd.testing.assert_frame_equal(one.to_pandas(), many.to_pandas())
@@ -497,7 +521,7 @@ def test_a_crash_while_writing_leaves_no_data_set_that_opens(write, monkeypatch,
         read_csv(path, storage=store)
     del store.put
     (left,) = store.keys()
-    assert left.endswith("part-00000.safetensors")
+    assert left.endswith("part-00000-00000.safetensors")
     assert len(read_csv(path, storage=store)) == 1000
 
 
@@ -564,13 +588,14 @@ def test_a_damaged_manifest_is_made_again(damaged, store):
 
 def test_a_file_that_changes_meanwhile_is_refused(write, store, monkeypatch):
     path = write("a\n" + "1\n" * 100)
-    original = CsvReader.__init__
+    original = CsvFormat.guess
 
     def meddle(self, *args):
-        original(self, *args)
+        guess = original(self, *args)
         path.write_text("a\n" + "1\n" * 99 + "x\n")
+        return guess
 
-    monkeypatch.setattr(CsvReader, "__init__", meddle)
+    monkeypatch.setattr(CsvFormat, "guess", meddle)
     with pytest.raises(DataError, match="changed while it was read"):
         read_csv(path, storage=store)
     assert not any("manifest" in key for key in list(store.keys()))
@@ -586,3 +611,65 @@ def test_two_processes_at_once_are_both_right(write, tmp_path):
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     assert [process.communicate(timeout=50)[0] for process in both] == ["20000\n"] * 2
     assert len(read_csv(path, storage=tmp_path / "shared").to_pandas()) == 20_000
+
+
+# --------------------------------------------------------------------- weights, quotes, bad rows
+
+
+def test_weights_are_a_column_of_their_own(write):
+    data = read_csv(write("x,w,y\n1,0.5,a\n2,0,b\n"), label="y", weight="w")
+    (block,) = data.blocks()
+    assert kinds(data) == {"x": "int64"} and block.weights.tolist() == [0.5, 0.0]
+    assert next(read_csv(write("1,2\n3,4\n"), header=False, weight=-1).blocks()).weights.tolist() == [2, 4]
+    for bad in ("-1", "", "nan", "inf", "much"):
+        with pytest.raises(DataError, match=rf"f.csv:3:2: the weight 'w' is '{bad}', which is no finite"):
+            read_csv(write(f"x,w\n1,1\n2,{bad}\n"), weight="w")
+    with pytest.raises(DataError, match="weight: there is no column 'v'"):
+        read_csv(write("x,w\n1,1\n"), weight="v")
+
+
+def test_quotes_that_mean_nothing(write):
+    path = write('s,n\n"two,1\na"b",2\n')
+    with pytest.raises(DataError, match=r"closing quote, .*\n  fix: .*quoting=False"):
+        read_csv(path)
+    assert values(read_csv(path, quoting=False), "s") == ['"two', 'a"b"']
+
+
+def test_rows_that_cannot_be_read_are_skipped_on_request(write, monkeypatch):
+    monkeypatch.setattr(csv_chunks, "CHUNK_BYTES", 40)
+    good = [f"{i},t{i},{i % 2}" for i in range(200)]
+    bad = {20: "1,2", 21: '1,"a\nb",0,9', 60: '5,"x"y,0', 150: "7,t,?", 151: "8,t,"}
+    rows = [bad.get(i, row) for i, row in enumerate(good)]
+    with pytest.warns(UserWarning, match="6 rows were skipped") as caught:
+        data = read_csv(write("a,s,y\n" + "\n".join(rows) + '\n9,"open,1\n'), label="y", errors="skip")
+    told = str(caught[0].message)
+    for message in (
+        "f.csv:22:3: 2 fields",
+        "f.csv:23:4: 4 fields",
+        "f.csv:63: text follows a closing quote",
+        "f.csv:153:3: the label 'y' is missing: '?'",
+        "f.csv:154:3: the label 'y' is missing: ''",
+        "f.csv:203: a quote is opened and never closed",
+    ):
+        assert message in told
+    kept = [i for i in range(200) if i not in bad]
+    assert values(data.select(["a"]), "a") == kept and values(data, "s") == [f"t{i}" for i in kept]
+    assert data.classes.tolist() == [0, 1]
+
+
+def test_only_ten_skipped_rows_are_shown(write):
+    with pytest.warns(UserWarning, match=r"15 rows were skipped.*the first 10 are") as caught:
+        assert len(read_csv(write("a,b\n1,2\n" + "3\n" * 15), errors="skip")) == 1
+    assert str(caught[0].message).count("\n") == 10
+
+
+def test_several_files_are_one_set(write, tmp_path):
+    write("a,y\n1,u\n", "one.csv"), write("\ufeffa,y\n2.5,v\n3,w", "two.csv")
+    data = read_csv(tmp_path / "*.csv", label="y")
+    assert (values(data, "a"), data.classes.tolist()) == ([1.0, 2.5, 3.0], ["u", "v", "w"])
+    write("y,a\nu,1\n", "two.csv")
+    with pytest.raises(DataError, match=r"two.csv: column 1 is 'y', in the first file it is 'a'"):
+        read_csv(tmp_path / "*.csv", label="y")
+    write("a\n1\n", "two.csv")
+    with pytest.raises(DataError, match=r"two.csv: it has 1 columns, the first file has 2"):
+        read_csv(tmp_path / "*.csv", label="y")

@@ -9,9 +9,12 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import obstore
 import pytest
+from obstore.store import from_url
 
 import squall
+from squall.data import parsing, pieces
 from squall.data.objects import ObjectStore
 from squall.data.training import manifest_key, write_training
 from squall.errors import FunctionError, SettingError
@@ -133,3 +136,17 @@ def test_credentials_are_nowhere_to_be_read(census: Path, s3: str, monkeypatch: 
     told = job.logs() + repr(run) + repr(job) + json.dumps(msgspec.to_builtins(job.status().attempts))
     assert secret not in told
     assert secret.encode() not in stored
+
+
+def test_strict_functions_parse_objects_by_ranges(s3, tmp_path, monkeypatch):
+    monkeypatch.setattr(parsing, "LARGE_BYTES", 1)
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 4000)
+    text = "n,s,y\n" + "".join(f'{i}.5,"two\n""lines"" {i % 7}",{i % 2}\n' for i in range(1000))
+    local = tmp_path / "f.csv"
+    local.write_text(text)
+    obstore.put(from_url(s3), "f.csv", text.encode())
+    with strict_run(storage=s3):
+        data = squall.read_csv(f"{s3}/f.csv", label="y")
+        here = squall.read_csv(local, label="y")  # which functions cannot reach
+    assert len(list(data.blocks())) > 5 and data.key() == here.key(), "the same partitions everywhere"
+    assert data.to_pandas().equals(here.to_pandas())

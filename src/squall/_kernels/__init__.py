@@ -89,6 +89,7 @@ from squall._kernels._native import (
     FrameClient,
     FrameServer,
     Histogram,
+    LibsvmParser,
     Refusal,
     Rule,
     ServedTable,
@@ -115,6 +116,7 @@ __all__ = [
     "FrameClient",
     "FrameServer",
     "Histogram",
+    "LibsvmParser",
     "Refusal",
     "Rule",
     "ServedTable",
@@ -129,6 +131,7 @@ __all__ = [
     "csr_squared_gradient",
     "csr_validate",
     "csv_classify",
+    "csv_follow",
     "csv_kind",
     "csv_parse_float64",
     "csv_parse_int64",
@@ -810,6 +813,10 @@ class CsvFields(NamedTuple):
         Lines in the consumed bytes: what to add for the next chunk.
     error : CsvError or None
         The scan ended before this record.
+    skipped : list of (CsvError, int)
+        The first ten records that were left out, with the byte where each starts.
+    n_skipped : int
+        How many were.
     """
 
     starts: Int32
@@ -821,6 +828,8 @@ class CsvFields(NamedTuple):
     lines: Int64
     n_lines: int
     error: CsvError | None
+    skipped: list[tuple[CsvError, int]]
+    n_skipped: int
 
 
 def csv_scan(
@@ -830,6 +839,7 @@ def csv_scan(
     n_columns: int = 0,
     is_last: bool = True,
     max_field: int = 1 << 24,
+    skip: bool = False,
 ) -> CsvFields:
     """Find the complete records of a chunk of CSV text (RFC 4180).
 
@@ -849,9 +859,44 @@ def csv_scan(
         Is this the end of the input?
     max_field : int
         Longest field in bytes.
+    skip : bool
+        Leave records out that are in error, and go on behind them: behind the record if only the number
+        of its fields is wrong, else behind its line.
     """
-    result = _native.csv_scan(buffer, delimiter, quote, n_columns, is_last, max_field)
-    return CsvFields(*result[:-1], error=None if result[-1] is None else CsvError(*result[-1]))
+    result = _native.csv_scan(buffer, delimiter, quote, n_columns, is_last, max_field, skip)
+    starts, ends, flags, n_rows, columns, consumed, lines, n_lines, error, skipped, n_skipped = result
+    return CsvFields(
+        starts,
+        ends,
+        flags,
+        n_rows,
+        columns,
+        consumed,
+        lines,
+        n_lines,
+        None if error is None else CsvError(*error),
+        [(CsvError(*problem), start) for problem, start in skipped],
+        n_skipped,
+    )
+
+
+def csv_follow(
+    buffer: Bytes, delimiter: int = ord(","), quote: int = ord('"')
+) -> tuple[list[int], list[int]]:
+    """Follow a stretch of CSV text from every place that its first byte may be.
+
+    The places are 0: the start of a record, 1: of a field, 2: within an unquoted field, 3: within a
+    quoted one, 4: behind a quote that closes it or is the first of two, 5: where text follows a closing
+    quote, up to the end of the line.
+
+    Returns
+    -------
+    ends : list of 6 int
+        The place behind the last byte, by the place of the first.
+    firsts : list of 6 int
+        Where the first record starts in the stretch that does not start with its first byte, or −1.
+    """
+    return _native.csv_follow(buffer, delimiter, quote)
 
 
 def csv_text(buffer: Bytes, fields: CsvFields, row: int, column: int, quote: int = ord('"')) -> bytes:

@@ -1,5 +1,5 @@
 # Types of the C++ extension; its documentation is in squall/_kernels/__init__.py.
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -409,8 +409,9 @@ def checksum(data: _U8) -> tuple[int, int]: ...
 def murmur3_32(data: bytes, seed: int) -> int: ...
 def hash_slots(prefix: bytes, offsets: _I64, data: _Bytes, n_slots: int, seed: int) -> _I32: ...
 def csv_scan(
-    buffer: _Bytes, delimiter: int, quote: int, n_columns: int, is_last: bool, max_field: int
-) -> tuple[_I32, _I32, _U8, int, int, int, _I64, int, tuple[str, int, int, int] | None]: ...
+    buffer: _Bytes, delimiter: int, quote: int, n_columns: int, is_last: bool, max_field: int, skip: bool
+) -> tuple[Any, ...]: ...
+def csv_follow(buffer: _Bytes, delimiter: int, quote: int) -> tuple[list[int], list[int]]: ...
 def csv_classify(
     buffer: _Bytes,
     starts: _I32,
@@ -444,6 +445,63 @@ def csv_parse_float64(
     strip: bool,
     quote: int,
 ) -> tuple[_F64, int]: ...
+
+class LibsvmParser:
+    """LIBSVM text to compressed sparse rows, chunk by chunk.
+
+    Parameters
+    ----------
+    base : int
+        Index of the first feature, 0 or 1.
+    base_is_fixed : bool
+        Whether an index 0 is refused where ``base`` is 1; else it is only noted, in ``least``, and
+        what is taken is of no use.
+    n_features : int
+        Entries beyond it are refused, or with ``drop`` left out and counted; any if < 0.
+    drop : bool
+    duplicates : str
+        What becomes of an index that comes twice in a row: ``"raise"``, ``"sum"`` or ``"last"``.
+    skip : bool
+        Whether rows that cannot be read are left out and counted.
+    labels : list of float
+        Labels that have the codes 0, 1, …; others are added behind them as they come.
+    """
+
+    def __init__(
+        self,
+        base: int,
+        base_is_fixed: bool,
+        n_features: int,
+        drop: bool,
+        duplicates: str,
+        skip: bool,
+        labels: list[float],
+    ) -> None: ...
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the rows that are there to take."""
+
+    def feed(self, buffer: _Bytes) -> int:
+        """Read whole lines, each of which ends with LF.
+
+        Returns the bytes that were read: all of them, unless a row was refused, which is then the
+        last of ``seen()["problems"]`` and where the reading ended.
+        """
+
+    def take(self) -> tuple[_I64, _I32, _F64 | None, _I32 | None, _I64 | None]:
+        """(indptr, indices from 0 and ascending, values or None if all are 1, label codes or None
+        if there are none, query ids or None) of the rows since the last time.
+        """
+
+    def clear(self) -> None:
+        """Forget those rows."""
+
+    def seen(self) -> dict[str, Any]:
+        """What was seen so far: ``n_lines``, ``n_rows``, ``n_dropped`` entries, ``n_skipped`` rows;
+        ``least`` (None if there was none) and ``largest`` (−1) index as written; ``has_labels`` and
+        ``has_qids`` (None before the first row); ``labels`` by code; and the first ten ``problems``
+        as (line, byte in it, token, what was expected), counted from 0.
+        """
 
 class StringDictionary:
     def __init__(self) -> None: ...

@@ -18,6 +18,7 @@ void bind_checksum(nanobind::module_& m);
 void bind_csv(nanobind::module_& m);
 void bind_factorization(nanobind::module_& m);
 void bind_hashing(nanobind::module_& m);
+void bind_libsvm(nanobind::module_& m);
 void bind_logistic(nanobind::module_& m);
 void bind_packing(nanobind::module_& m);
 void bind_serving(nanobind::module_& m);

@@ -1,15 +1,15 @@
 // One column of a scanned chunk of CSV text: its fields as text, checked and unescaped.
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "arrays.hpp"
+#include "csv_scanner.hpp"
 
 namespace squall {
-
-enum CsvFlag : uint8_t { csv_quoted = 1, csv_doubled_quotes = 2 };
 
 class CsvColumn {
   public:
@@ -32,6 +32,10 @@ class CsvColumn {
             if (!nb::isinstance<nb::bytes>(token)) type_error("missing: must be a list of bytes");
             const auto bytes = nb::borrow<nb::bytes>(token);
             missing_.emplace_back(bytes.c_str(), bytes.size());
+            if (bytes.size() == 0)
+                empty_is_missing_ = true;
+            else
+                may_be_missing_[static_cast<unsigned char>(*bytes.c_str())] = true;
         }
     }
 
@@ -55,6 +59,9 @@ class CsvColumn {
     }
 
     bool is_missing(std::string_view field) const {
+        if (field.empty()) return empty_is_missing_;
+        if (!may_be_missing_[static_cast<unsigned char>(field.front())]) [[likely]]
+            return false;
         for (const std::string& token : missing_)
             if (token.size() == field.size() && token == field) return true;
         return false;
@@ -79,6 +86,8 @@ class CsvColumn {
     bool strip_;
     char quote_;
     std::vector<std::string> missing_;
+    bool empty_is_missing_ = false;
+    std::array<bool, 256> may_be_missing_{};  // by the first byte
 };
 
 }  // namespace squall

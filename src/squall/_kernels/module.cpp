@@ -7,6 +7,7 @@ NB_MODULE(_native, m) {
     squall::bind_csv(m);
     squall::bind_factorization(m);
     squall::bind_hashing(m);
+    squall::bind_libsvm(m);
     squall::bind_logistic(m);
     squall::bind_packing(m);
     squall::bind_serving(m);

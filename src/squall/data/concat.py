@@ -60,7 +60,7 @@ class ConcatSource:
         # Without a label map labels are numbers to predict.
         labels = block.labels if block.labels is None or codes is None else codes[block.labels]
         columns = {spec.name: _conformed(block.columns[spec.name], spec) for spec in self.columns}
-        return RawBlock(block.n_rows, columns, labels, block.weights)
+        return RawBlock(block.n_rows, columns, labels, block.weights, block.qid)
 
     def dictionary(self, column: str) -> CategoricalColumn | None:
         """None: each part's numbers stand for strings of its own."""

@@ -1,48 +1,55 @@
-"""`read_csv`: a CSV file as a stored data set, parsed once for each content and settings."""
+"""`read_csv`: CSV and TSV files as a stored data set of typed columns."""
 
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Literal
 
-from squall.data.csv_chunks import CsvFormat
-from squall.data.csv_reader import CsvReader
+from squall.config import Problems, Run
+from squall.data.byte_sources import Input, Seen, find_inputs, path_problems
+from squall.data.csv_chunks import Dialect, Skipped, read_names, read_records
+from squall.data.csv_reader import CsvParser, Write, same_reading
+from squall.data.csv_schema import Evidence, label_map
 from squall.data.dataset import Dataset
-from squall.data.files import changed, checked_file, file_digest
-from squall.data.ingest import store_blocks, stored_source
-from squall.data.objects import ObjectStore, default_storage
-from squall.data.partitions import FORMAT_VERSION
-from squall.data.sources import digest
+from squall.data.hints import column_hint
+from squall.data.objects import ObjectStore
+from squall.data.parsing import read_text, storage_of
+from squall.data.pieces import Each, split_csv
+from squall.data.skipped import MAX_SHOWN, skipped_warning
+from squall.data.streams import Piece
+from squall.data.tasks import BLOCK_BYTES
 from squall.data.text import is_storable
-from squall.errors import SettingError
-from squall.paths import user_path
-from squall.records import Manifest
+from squall.errors import DataError
+from squall.records import ColumnSpec, Manifest
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "?")
 
-_CHUNK_BYTES = 1 << 20
-_READER_VERSION = 2  # of what is made of a file; those stored by another are read again
+_GUESS_CHUNKS = 4
 
 
 def read_csv(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     label: str | int | None = None,
+    weight: str | int | None = None,
     header: bool = True,
     delimiter: str = ",",
+    quoting: bool = True,
     missing: Sequence[str] = MISSING,
     categorical: Sequence[str] = (),
+    errors: Literal["raise", "skip"] = "raise",
     storage: str | os.PathLike[str] | ObjectStore | None = None,
+    run: Run | None = None,
 ) -> Dataset:
-    """Read a CSV file (RFC 4180, UTF-8; plain, gzip, bzip2 or xz) into a data set.
+    """Read CSV or TSV (RFC 4180, UTF-8) into a data set of typed columns.
 
-    The file is read in two passes of bounded memory: one decides the kind of each column over
-    the *whole* file, one writes typed partitions of about 10 MB to the object store.  A second
-    call with the same content and settings finds them there and parses nothing; what is found
-    damaged is read from the file again.
+    The text is streamed into partitions of about 10 MB with bounded memory.  The kind of each
+    column is decided over the *whole* set: it is assumed from the first lines, and where later ones
+    do not fit, the set is read a second time.  A second call with the same content and settings
+    finds the partitions and parses nothing; what is found damaged is read again.
 
     Columns are int64 if every value is an integer and none is missing, float64 if all are
     numbers, else categories.  Blanks around unquoted fields are dropped.  Blank lines are
@@ -50,29 +57,41 @@ def read_csv(
 
     Parameters
     ----------
-    path : str or path
-        One local file.
+    path : str, path or sequence of these
+        Files, patterns (``"part-*.csv"``) or URLs (``s3://``, ``gs://``, ``az://``, ``https://``,
+        ``file://``); plain, gzip, bzip2, xz or zstandard, known by their first bytes.  All must
+        have the same columns.
     label : str or int, optional
         Name of the label column; without a header also its number, from 0 on (or from −1
         backwards).  It is removed from the features; its values become the sorted label
         map, but for numbers with more than 10,000 different ones, which stay numbers.
+    weight : str or int, optional
+        Name (or number) of the column that holds sample weights >= 0; removed from the features.
     header : bool
         Whether the first record holds the names; if not they are ``"0"``, ``"1"``, ….
     delimiter : str
-        One ASCII character.
+        One ASCII character; ``"\\t"`` for TSV.
+    quoting : bool
+        Whether a field may be quoted (``"``); if not, quotes are as other characters.
     missing : sequence of str
         Texts that mean "no value".
     categorical : sequence of str
         Columns that are text whatever they look like, so that codes keep leading zeros.
+    errors : {"raise", "skip"}
+        What to do about rows that have another number of fields, quotes that do not match, no label
+        or no weight.  Skipped ones are counted, and the first ten told.
     storage : str, path or ObjectStore, optional
         Where to keep the data set; see :func:`squall.data.objects.default_storage`.
+    run : Run, optional
+        Where functions parse the ranges of large inputs; default: the ``with squall.Run(…)`` around
+        the call.
 
     Raises
     ------
     SettingError
         If a setting is wrong; all of them are named at once.
     DataError
-        If the file cannot be read as a table, or a number in it is infinite; names file, line
+        If the text cannot be read as a table, or a number in it is infinite; names file, line
         and field.
     StoreError
         If the store refuses.
@@ -80,84 +99,201 @@ def read_csv(
     Warns
     -----
     UserWarning
-        If a column holds no value at all, or numbers had to be kept as text (one of them is
-        none, or they are written with decimal commas or separators); each time, not only when
-        the file is parsed.
+        If a column holds no value at all, numbers had to be kept as text (one of them is
+        none, or they are written with decimal commas or separators), or rows were skipped; each
+        time, not only when the text is parsed.
     """
-    _check_settings(path, label, header, delimiter, missing, categorical)
-    file = checked_file(user_path(path))
-    store = storage if isinstance(storage, ObjectStore) else ObjectStore(storage or default_storage())
-    settings = [label, header, delimiter, sorted(set(missing)), sorted(set(categorical))]
-    stamp = _stamp(file)
-    content = file_digest(file)
-    prefix = f"datasets/{digest(['csv', _READER_VERSION, FORMAT_VERSION, content, settings])}"
-    form = CsvFormat(file, header, ord(delimiter), [m.encode() for m in missing], _CHUNK_BYTES)
-
-    def write() -> Manifest:
-        now = _stamp(file)
-        if now != stamp and file_digest(file) != content:  # much later, to mend what was damaged
-            raise changed(str(file))
-        manifest = _write(store, prefix, CsvReader(form, label, list(categorical)), file.name)
-        if _stamp(file) != now:
-            raise changed(str(file))  # before the manifest is stored: no data set opens
-        return manifest
-
-    source = stored_source(store, prefix, str(file), write)
-    for warning in source.manifest.warnings:  # each time: whoever reads now may not have read then
-        warnings.warn(f"{file}{warning}", UserWarning, stacklevel=2)
-    return Dataset(source)
-
-
-def _stamp(file: Path) -> tuple[int, int]:
-    """What differs once a file has been written to."""
-    stat = checked_file(file).stat()
-    return stat.st_size, stat.st_mtime_ns
-
-
-def _write(store: ObjectStore, prefix: str, reader: CsvReader, source: str) -> Manifest:
-    """Store the rows; the manifest is what is left to store."""
-    classes = None if reader.label is None else reader.label.classes
-    partitions, missing_counts = store_blocks(store, prefix, reader.blocks())
-    return Manifest(
-        rows=reader.n_rows,
-        columns=reader.columns,
-        partitions=partitions,
-        label=None if reader.label is None else reader.label.name,
-        classes=None if classes is None else classes.tolist(),
-        missing=missing_counts,
-        source=source,
-        warnings=reader.warnings,
-        format_version=FORMAT_VERSION,
+    _check_settings(path, label, weight, header, delimiter, quoting, missing, categorical, errors)
+    dialect = Dialect(
+        header, ord(delimiter), [m.encode() for m in dict.fromkeys(missing)], ord('"') if quoting else 0
     )
+    form = CsvFormat(dialect, label, weight, sorted(set(categorical)), errors)
+    return read_text(form, find_inputs(path), storage_of(storage, run), run)
 
 
 def _check_settings(
-    path: Any, label: Any, header: Any, delimiter: Any, missing: Any, categorical: Any
+    path: Any,
+    label: Any,
+    weight: Any,
+    header: Any,
+    delimiter: Any,
+    quoting: Any,
+    missing: Any,
+    categorical: Any,
+    errors: Any,
 ) -> None:
-    wrong = []
-    if not isinstance(path, str | os.PathLike):
-        wrong.append(f"path={path!r} is not one path (lists of files are not read yet)")
-    elif "://" in str(path):
-        wrong.append(f"path={str(path)!r} is a URL: download the file first")
-    elif any(c in str(path) for c in "*?[") and not user_path(path).exists():
-        wrong.append(f"path={str(path)!r} is a pattern: name one file")
-    if label is not None and (isinstance(label, bool) or not isinstance(label, str | int)):
-        wrong.append(f"label={label!r} is not a column's name")
-    if isinstance(label, int) and header is True:
-        wrong.append(f"label={label!r} is a number, and the file has a header: give the column's name")
-    if not isinstance(header, bool):
-        wrong.append(f"header={header!r} is neither True nor False")
+    problems = Problems("read_csv")
+    for problem in path_problems(path):
+        problems.add(problem)
+    for setting, value in (("label", label), ("weight", weight)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, str | int)):
+            problems.add(f"{setting}={value!r} is not a column's name")
+        elif isinstance(value, int) and header is True:
+            problems.add(
+                f"{setting}={value!r} is a number, and the file has a header: give the column's name"
+            )
+        elif isinstance(value, str) and not is_storable(value):
+            problems.add(f"{setting}={value!r} holds a lone surrogate, which no column's name can")
+    for setting, value in (("header", header), ("quoting", quoting)):
+        if not isinstance(value, bool):
+            problems.add(f"{setting}={value!r} is neither True nor False")
     if (
         not (isinstance(delimiter, str) and len(delimiter) == 1 and delimiter.isascii())
         or delimiter in '"\r\n\0'
     ):
-        wrong.append(f"delimiter={delimiter!r} is not one ASCII character other than a quote or line end")
-    for name, value in (("missing", missing), ("categorical", categorical)):
+        problems.add(f"delimiter={delimiter!r} is not one ASCII character other than a quote or line end")
+    for setting, value in (("missing", missing), ("categorical", categorical)):
         if isinstance(value, str) or not all(isinstance(item, str) for item in value):
-            wrong.append(f"{name}={value!r} is not a sequence of strings")
+            problems.add(f"{setting}={value!r} is not a sequence of strings")
         elif not all(map(is_storable, value)):
-            wrong.append(f"{name}={value!r} holds a lone surrogate, which no file can")
-    if isinstance(label, str) and not is_storable(label):
-        wrong.append(f"label={label!r} holds a lone surrogate, which no column's name can")
-    if wrong:
-        raise SettingError("read_csv: " + "; ".join(wrong), fix="see help(squall.read_csv)")
+            problems.add(f"{setting}={value!r} holds a lone surrogate, which no file can")
+    problems.choice("errors", errors, ["raise", "skip"])
+    problems.raise_if_any()
+
+
+@dataclass
+class CsvSeen:
+    """What was seen in a part of the set."""
+
+    evidence: Evidence
+    n_rows: int
+    fits: bool
+    skipped: Skipped = field(default_factory=Skipped)
+
+
+@dataclass(frozen=True)
+class CsvFormat:
+    """The settings of `read_csv`; a `squall.data.tasks.TextFormat` whose schema is `Evidence`."""
+
+    dialect: Dialect
+    label: str | int | None = None
+    weight: str | int | None = None
+    categorical: list[str] = field(default_factory=list)
+    errors: str = "raise"
+    columns: list[tuple[str, str]] | None = None  # names and roles, where they are known beforehand
+    name: str = "csv"
+
+    version = 3
+
+    def guess(self, inputs: list[Input]) -> Evidence:
+        """From the first chunks."""
+        if self.columns is None:
+            names = read_names(inputs[0], self.dialect)
+            evidence = Evidence.none(names, self._roles(names, inputs[0].name))
+        else:
+            names = [name for name, _ in self.columns]
+            evidence = Evidence.none(names, [role for _, role in self.columns])
+        skipped = Skipped() if self.errors == "skip" else None
+        parser = CsvParser(evidence, self._forced_text(names), lambda _: None, BLOCK_BYTES, skipped)
+        parser.fits = False  # nothing is known to be tried
+        for chunk in islice(read_records(Piece(inputs[0]), self.dialect, len(names), skipped), _GUESS_CHUNKS):
+            parser.add(chunk)
+        return parser.evidence
+
+    def split(self, source: Input, cuts: list[int], each: Each) -> list[Piece]:
+        """Between records."""
+        return split_csv(self.dialect, source, cuts, each)
+
+    def parse(self, pieces: list[Piece], schema: Evidence, write: Write, seen: Seen) -> CsvSeen:
+        """Rows as typed columns."""
+        skipped = Skipped()
+        skip = skipped if self.errors == "skip" else None
+        parser = CsvParser(schema, self._forced_text(schema.names), write, BLOCK_BYTES, skip)
+        for piece in pieces:
+            if piece.start == 0 and self.dialect.header:
+                self._check_names(piece.source, schema.names)
+            for chunk in read_records(piece, self.dialect, len(schema.names), skip, seen):
+                parser.add(chunk)
+        parser.flush()
+        return CsvSeen(parser.evidence, parser.n_rows, parser.fits, skipped)
+
+    def decide(self, seen: list[CsvSeen], inputs: list[Input]) -> Evidence:
+        """All evidence together."""
+        if not any(s.n_rows for s in seen):
+            header = self.dialect.header
+            raise DataError(
+                "the file has a header and no rows" if header else "there are no rows",
+                where=inputs[0].name,
+                fix="if its first line is data, set header=False" if header else None,
+            )
+        evidence = seen[0].evidence.copy()
+        for other in seen[1:]:
+            evidence.include(other.evidence)
+        evidence.judge_labels(self._forced_text(evidence.names), inputs[0].name)
+        return evidence
+
+    def fits(self, seen: CsvSeen, assumed: Evidence, decided: Evidence) -> bool:
+        """Whether rows were read as they are to be."""
+        return seen.fits and same_reading(assumed, decided)
+
+    def manifest(self, schema: Evidence, seen: list[CsvSeen], inputs: list[Input]) -> Manifest:
+        """The feature columns, the label map, and what is to be said of them."""
+        warnings = schema.warnings(inputs[0].name)
+        if n_skipped := sum(s.skipped.count for s in seen):
+            shown = [row for s in seen for row in s.skipped.shown][:MAX_SHOWN]
+            warnings.append(skipped_warning(n_skipped, shown))
+        label = schema.names[schema.roles.index("label")] if "label" in schema.roles else None
+        classes = None
+        if label is not None and not schema.many_numbers:
+            classes = label_map(schema, self._forced_text(schema.names))[0].tolist()
+        return Manifest(
+            rows=sum(s.n_rows for s in seen),
+            columns=[
+                ColumnSpec(name, kind)
+                for name, kind in zip(schema.names, schema.kinds(), strict=True)
+                if kind != "label" and kind != "weight"
+            ],
+            partitions=[],
+            label=label,
+            classes=classes,
+            warnings=warnings,
+            facts={"format": self.name},
+        )
+
+    def _roles(self, names: list[str], where: str) -> list[str]:
+        """What each column is said to be."""
+        twice = next((n for i, n in enumerate(names) if n in names[:i]), None)
+        if twice is not None:
+            raise DataError(
+                f"two columns are named {twice!r}", where=f"{where}:1", fix="give every column its own name"
+            )
+        for name in self.categorical:
+            self._find("categorical", name, names, where)
+        roles = ["categorical" if name in self.categorical else "auto" for name in names]
+        for setting, wanted in (("label", self.label), ("weight", self.weight)):
+            if wanted is not None:
+                roles[self._find(setting, wanted, names, where)] = setting
+        if not {"categorical", "auto"} & set(roles):
+            raise DataError("there is no feature column", where=where, fix="check `delimiter` and `label`")
+        return roles
+
+    def _find(self, setting: str, wanted: str | int, names: list[str], where: str) -> int:
+        if isinstance(wanted, int) and -len(names) <= wanted < len(names):
+            return wanted % len(names)
+        if str(wanted) in names:
+            return names.index(str(wanted))
+        hint = column_hint(str(wanted), names)
+        if len(names) == 1:  # the line was not cut at all: probably it is cut elsewhere
+            other = max("\t;|", key=names[0].count)
+            if other in names[0]:
+                hint = f"the file looks separated by {other!r}: give delimiter={other!r}"
+        if setting == "label":
+            hint += " (leave `label` out to read rows without labels)"
+        raise DataError(f"{setting}: there is no column {str(wanted)!r}", where=where, fix=hint)
+
+    def _forced_text(self, names: list[str]) -> bool:
+        """Whether the label is to be text."""
+        return isinstance(self.label, str) and self.label in self.categorical
+
+    def _check_names(self, source: Input, names: list[str]) -> None:
+        """All files must have the columns of the first."""
+        own = read_names(source, self.dialect)
+        if own == names:
+            return
+        at = next((i for i, (a, b) in enumerate(zip(own, names, strict=False)) if a != b), None)
+        what = (
+            f"it has {len(own)} columns, the first file has {len(names)}"
+            if at is None
+            else f"column {at + 1} is {own[at]!r}, in the first file it is {names[at]!r}"
+        )
+        raise DataError(what, where=source.name, fix="give files of the same columns, in the same order")

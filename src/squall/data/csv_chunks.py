@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from squall._kernels import (
+    CsvError,
     CsvFields,
     StringDictionary,
     csv_classify,
@@ -18,35 +18,62 @@ from squall._kernels import (
     csv_scan,
     csv_text,
 )
-from squall.data.files import read_chunks
+from squall.data.byte_sources import Input, Seen
+from squall.data.skipped import MAX_SHOWN
+from squall.data.streams import BOM, MAX_RECORD, Piece, Text, lines_before
 from squall.errors import DataError
 from squall.records import Float64, Int32, Int64
 
+CHUNK_BYTES = 1 << 19
+"""Of text."""
+
 _QUOTE = ord('"')
-_MAX_RECORD = 256_000_000
-_BOM = b"\xef\xbb\xbf"
+_UTF8 = "convert the file, for example with: iconv -f latin1 -t utf-8"
 
 
-@dataclass(frozen=True, slots=True)
-class CsvFormat:
-    """How a file is to be read."""
+@dataclass(frozen=True)
+class Dialect:
+    """How a file is written; ``quote`` 0 means that fields are never quoted."""
 
-    path: Path
     header: bool
     delimiter: int
     missing: list[bytes]
-    chunk_bytes: int
+    quote: int = _QUOTE
+    is_fixed: bool = False  # the number of fields
+
+    @property
+    def widths(self) -> str:
+        """What says how many fields a record has."""
+        return "the format" if self.is_fixed else "the header" if self.header else "the first record"
+
+
+@dataclass
+class Skipped:
+    """Rows that were left out, where that is asked for."""
+
+    count: int = 0
+    shown: list[str] = field(default_factory=list)
+
+    def add(self, error: DataError) -> None:
+        """One more."""
+        self.count += 1
+        if len(self.shown) < MAX_SHOWN:
+            self.shown.append(f"{error.where}: {error.what}")
 
 
 class Chunk:
     """Some consecutive records: their fields as typed columns.
 
-    Blanks around unquoted fields are not part of them.
+    Blanks around unquoted fields are not part of them.  Valid until the next chunk is read.
     """
 
-    def __init__(self, form: CsvFormat, buffer: bytes, fields: CsvFields, first_line: int) -> None:
-        self._form, self._buffer, self._fields, self._first_line = form, buffer, fields, first_line
+    def __init__(
+        self, dialect: Dialect, piece: Piece, buffer: memoryview, fields: CsvFields, first_line: int
+    ) -> None:
+        self._dialect, self._piece, self._buffer = dialect, piece, buffer
+        self._fields, self._first_line = fields, first_line
         self._spans = (buffer, fields.starts, fields.ends, fields.flags)
+        self._missing, self._quote = dialect.missing, dialect.quote
 
     @property
     def n_rows(self) -> int:
@@ -60,15 +87,17 @@ class Chunk:
 
     def classify(self, column: int) -> tuple[int, int]:
         """(evidence, row of the first text or −1); see :func:`squall._kernels.csv_classify`."""
-        return csv_classify(*self._spans, column, self.n_columns, self._form.missing, True, _QUOTE)
+        return csv_classify(*self._spans, column, self.n_columns, self._missing, True, self._quote)
 
     def int64(self, column: int) -> tuple[Int64, npt.NDArray[np.bool_], int]:
         """(values, missing, first row that is no integer or −1)."""
-        return csv_parse_int64(*self._spans, column, self.n_columns, self._form.missing, True, _QUOTE)
+        return csv_parse_int64(*self._spans, column, self.n_columns, self._missing, True, self._quote)
 
     def float64(self, column: int) -> tuple[Float64, int]:
         """(values, NaN where missing; first row that is no number or −1)."""
-        return csv_parse_float64(*self._spans, column, self.n_columns, self._form.missing, True, _QUOTE)
+        return csv_parse_float64(
+            *self._spans, column, self.n_columns, self._missing, True, self._dialect.quote
+        )
 
     def codes(self, column: int, dictionary: StringDictionary) -> Int32:
         """Codes into ``dictionary``, which grows; −1 where missing.
@@ -79,14 +108,20 @@ class Chunk:
             If a field is not UTF-8 text.
         """
         try:
-            return dictionary.encode(*self._spans, column, self.n_columns, self._form.missing, True, _QUOTE)
+            return dictionary.encode(
+                *self._spans, column, self.n_columns, self._missing, True, self._dialect.quote
+            )
         except ValueError as error:
             row = next((r for r in range(self.n_rows) if not _is_utf8(self._bytes(r, column))), 0)
             raise DataError(
                 f"the text {self._bytes(row, column)[:80]!r} is not UTF-8",
                 where=self.where(row, column),
-                fix="convert the file, for example with: iconv -f latin1 -t utf-8",
+                fix=_UTF8,
             ) from error
+
+    def is_missing(self, text: str) -> bool:
+        """Whether a text means that there is no value."""
+        return text.strip(" \t").encode() in self._missing
 
     def text_bytes(self, column: int) -> int:
         """Bytes of all fields of a column."""
@@ -101,92 +136,151 @@ class Chunk:
 
     def where(self, row: int, column: int) -> str:
         """``file:line:field``, the last two counted from 1."""
-        return f"{self._form.path}{self.place(row, column)}"
+        line = self._first_line + int(self._fields.lines[row])
+        return f"{place(self._piece, line)}:{column + 1}"
 
-    def place(self, row: int, column: int) -> str:
-        """The same without the file: ``:line:field``."""
-        return f":{self._first_line + int(self._fields.lines[row])}:{column + 1}"
-
-    def without_header(self) -> tuple[list[str], Chunk]:
-        """(names in the first record, the records after it)."""
-        f, n = self._fields, self._fields.n_columns
-        for column in range(n):
+    def names(self) -> list[str]:
+        """The fields of the first record, which is the header."""
+        for column in range(self.n_columns):
             if not _is_utf8(self._bytes(0, column)):
                 raise DataError(
                     f"the column name {self._bytes(0, column)[:80]!r} is not UTF-8",
                     where=self.where(0, column),
-                    fix="convert the file, for example with: iconv -f latin1 -t utf-8",
+                    fix=_UTF8,
                 )
-        names = [self.text(0, column).strip() for column in range(n)]
+        return [self.text(0, column).strip() for column in range(self.n_columns)]
+
+    def without_first(self) -> Chunk:
+        """The records after the first."""
+        f, n = self._fields, self._fields.n_columns
         rest = f._replace(
             starts=f.starts[n:], ends=f.ends[n:], flags=f.flags[n:], lines=f.lines[1:], n_rows=f.n_rows - 1
         )
-        return names, Chunk(self._form, self._buffer, rest, self._first_line)
+        return Chunk(self._dialect, self._piece, self._buffer, rest, self._first_line)
 
     def _bytes(self, row: int, column: int) -> bytes:
-        return csv_text(self._buffer, self._fields, row, column, _QUOTE)
+        return csv_text(self._buffer, self._fields, row, column, self._dialect.quote)
 
 
-def read_records(form: CsvFormat, start: Callable[[list[str]], None]) -> Iterator[Chunk]:
-    """All records after the header, in chunks of at least one; ``start(names)`` is called first.
+def place(piece: Piece, line: int) -> str:
+    """``file:line`` of a line of a piece, which is counted from 0."""
+    before = lines_before(piece.source, piece.start) if piece.start else 0
+    return f"{piece.source.name}:{before + line + 1}"
+
+
+def read_names(source: Input, dialect: Dialect) -> list[str]:
+    """The column names of a file: of its header, or else its columns' numbers.
 
     Raises
     ------
     DataError
-        If a record has more or fewer fields than the first, quotes do not match, a record
-        is endless, or the file cannot be read.
+        If it holds no record.
     """
-    for i, chunk in enumerate(_chunks(form)):
-        if i == 0:
-            names, chunk = chunk.without_header() if form.header else (_numbers(chunk.n_columns), chunk)
-            start(names)
-        if chunk.n_rows:
-            yield chunk
+    first = next(_chunks(Piece(source), dialect, 0, None), None)
+    if first is None:
+        raise DataError("the file holds no records", where=source.name)
+    if not dialect.header:
+        return [str(i) for i in range(first.n_columns)]
+    return [name or f"unnamed_{i}" for i, name in enumerate(first.names())]
 
 
-def _numbers(n: int) -> list[str]:
-    return [str(i) for i in range(n)]
+def read_records(
+    piece: Piece,
+    dialect: Dialect,
+    n_columns: int,
+    skipped: Skipped | None = None,
+    seen: Seen = lambda _: None,
+) -> Iterator[Chunk]:
+    """All records of a piece but the header, in chunks of at least one.
+
+    Parameters
+    ----------
+    piece : Piece
+        It begins and ends between two records.
+    dialect : Dialect
+    n_columns : int
+        That each record must have.
+    skipped : Skipped, optional
+        Takes up records that cannot be read; else they are errors.
+    seen : callable
+        Is told how many bytes were read.
+
+    Raises
+    ------
+    DataError
+        If a record has more or fewer fields, quotes do not match, a record is endless, or the
+        file cannot be read.
+    """
+    for i, chunk in enumerate(_chunks(piece, dialect, n_columns, skipped, seen)):
+        rest = chunk.without_first() if i == 0 and piece.start == 0 and dialect.header else chunk
+        if rest.n_rows:
+            yield rest
 
 
-def _chunks(form: CsvFormat) -> Iterator[Chunk]:
-    """All records of the file, the header too, in chunks of at least one."""
-    rest, line, n_columns = b"", 1, 0
-    for piece, is_last in _with_end(read_chunks(form.path, form.chunk_bytes)):
-        if n_columns == 0 and not rest:
-            piece = piece.removeprefix(_BOM)
-        buffer = rest + piece
-        fields = csv_scan(buffer, form.delimiter, _QUOTE, n_columns, is_last)
-        if fields.error is not None:
-            raise _scan_error(form, buffer, fields, line)
-        if fields.n_rows:
-            yield Chunk(form, buffer, fields, line)
-        n_columns, line = fields.n_columns, line + fields.n_lines
-        rest = buffer[fields.consumed :]
-        if len(rest) > _MAX_RECORD:
-            raise DataError(
-                f"the record is longer than {_MAX_RECORD:,} bytes",
-                where=f"{form.path}:{line}",
-                fix="is this a text file with one record a line?",
+def _chunks(
+    piece: Piece, dialect: Dialect, n_columns: int, skipped: Skipped | None, seen: Seen = lambda _: None
+) -> Iterator[Chunk]:
+    """All records, the header too, in chunks of at least one."""
+    left = float("inf") if piece.stop is None else piece.stop - piece.start
+    buffer, held, line, is_first = bytearray(CHUNK_BYTES), 0, 0, piece.start == 0
+    with Text(piece.source, piece.start, seen) as text:
+        while True:
+            view = memoryview(buffer)
+            wanted = min(len(buffer) - held, left)
+            got = text.fill(view[held : held + int(wanted)])
+            left -= got
+            n = held + got
+            is_last = got < wanted or left == 0
+            begin = len(BOM) if is_first and buffer.startswith(BOM) else 0
+            data = view[begin:n]
+            fields = csv_scan(
+                data, dialect.delimiter, dialect.quote, n_columns, is_last, skip=skipped is not None
             )
+            if skipped is not None:
+                skipped.count += fields.n_skipped - len(fields.skipped)
+                for error, start in fields.skipped:
+                    skipped.add(_scan_error(piece, dialect, data, fields, line, error, start))
+            if fields.n_rows:
+                yield Chunk(dialect, piece, data, fields, line)
+            if fields.error is not None:
+                raise _scan_error(piece, dialect, data, fields, line, fields.error, fields.consumed)
+            if is_last:
+                return
+            n_columns, line, end = fields.n_columns, line + fields.n_lines, begin + fields.consumed
+            is_first = is_first and end == 0
+            held = n - end
+            if end:
+                view[:held] = view[end:n]
+                continue
+            if n > MAX_RECORD:
+                raise DataError(
+                    f"the record is longer than {MAX_RECORD:,} bytes",
+                    where=place(piece, line),
+                    fix="is this a text file with one record a line?",
+                )
+            buffer = bytearray(2 * len(buffer))
+            buffer[:held] = view[:n]
 
 
-def _with_end(chunks: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
-    for chunk in chunks:
-        yield chunk, False
-    yield b"", True
-
-
-def _scan_error(form: CsvFormat, buffer: bytes, fields: CsvFields, first_line: int) -> DataError:
-    assert fields.error is not None
-    kind, _, line, found = fields.error
-    where = f"{form.path}:{first_line + line}"
-    record = buffer[fields.consumed : fields.consumed + 400].splitlines()[0][:80].decode(errors="replace")
+def _scan_error(
+    piece: Piece,
+    dialect: Dialect,
+    buffer: memoryview,
+    fields: CsvFields,
+    first_line: int,
+    error: CsvError,
+    start: int,
+) -> DataError:
+    kind, _, line, found = error
+    where = place(piece, first_line + line)
+    record = bytes(buffer[start : start + 400]).splitlines()[0][:80].decode(errors="replace")
     if kind == "fields":
-        first = "the header" if form.header else "the first record"
+        first = dialect.widths
         return DataError(
             f"{found} fields where {first} has {fields.n_columns}, in the record that starts {record!r}",
             where=f"{where}:{min(found, fields.n_columns) + 1}",
-            fix="quote fields that hold the delimiter, complete the record, or check `delimiter`",
+            fix="quote fields that hold the delimiter, complete the record, or check `delimiter`; "
+            'errors="skip" leaves such rows out',
         )
     if kind == "long":
         return DataError(
@@ -198,7 +292,8 @@ def _scan_error(form: CsvFormat, buffer: bytes, fields: CsvFields, first_line: i
     return DataError(
         f"{what}, in the record that starts {record!r}",
         where=where,
-        fix='write a quote inside a quoted field twice (""), and close every quoted field',
+        fix='write a quote inside a quoted field twice (""), and close every quoted field; or, if quotes '
+        "mean nothing in this file, set quoting=False",
     )
 
 

@@ -380,15 +380,7 @@ class ObjectStore:
             raise self._refused(key, error) from error
 
     def _connect(self, *, writing: bool) -> Any:
-        # Late, because a process may not fork once obstore has been used in it.
-        global _used_by
-        if _used_by not in (None, os.getpid()):
-            raise StoreError(
-                "a forked process cannot use the object store that its parent has used: the calls would hang",
-                where=self.url,
-                fix='start processes by "spawn" or "forkserver", or read and train in the parent',
-            )
-        _used_by = os.getpid()
+        refuse_after_fork(self.url)  # late: only those who use it may not fork
         with self._lock:
             if self._folder is not None and writing:
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -519,6 +511,24 @@ def _write_part(writer: Any, piece: bytes | memoryview, _: Any) -> None:
 
 _partials = itertools.count()
 _used_by: int | None = None  # the process whose threads obstore has started
+
+
+def refuse_after_fork(where: str) -> None:
+    """Note that this process uses obstore; its calls would hang in a fork of one that has.
+
+    Raises
+    ------
+    StoreError
+        If this process is such a fork.
+    """
+    global _used_by
+    if _used_by not in (None, os.getpid()):
+        raise StoreError(
+            "a forked process cannot use the object store that its parent has used: the calls would hang",
+            where=where,
+            fix='start processes by "spawn" or "forkserver", or read and train in the parent',
+        )
+    _used_by = os.getpid()
 
 
 def _write_file(folder: Path, key: str, pieces: Iterable[bytes | memoryview], *, replace: bool) -> bool:

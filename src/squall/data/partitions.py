@@ -160,6 +160,8 @@ def _raw_arrays(block: RawBlock) -> tuple[Layout, Arrays]:
         arrays["labels"] = block.labels
     if block.weights is not None:
         arrays["weights"] = block.weights
+    if block.qid is not None:
+        arrays["qid"] = block.qid
     return Layout("raw", block.n_rows, columns=specs), arrays
 
 
@@ -212,7 +214,8 @@ def read_raw(store: ObjectStore, info: PartitionInfo) -> RawBlock:
         columns = {spec.name: _column(i, spec, arrays) for i, spec in enumerate(layout.columns)}
     except KeyError as error:
         raise CorruptError(f"the array {error} is missing", where=where, fix=_FIX) from error
-    return RawBlock(layout.rows, columns, arrays.get("labels"), arrays.get("weights"))
+    row_arrays = (arrays.get(name) for name in ("labels", "weights", "qid"))
+    return RawBlock(layout.rows, columns, *row_arrays)
 
 
 def read_training(store: ObjectStore, info: PartitionInfo) -> Block:

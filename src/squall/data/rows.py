@@ -57,6 +57,7 @@ def take_raw(block: RawBlock, rows: Rows) -> RawBlock:
         {name: _take_column(column, rows) for name, column in block.columns.items()},
         None if block.labels is None else block.labels[rows],
         None if block.weights is None else block.weights[rows],
+        None if block.qid is None else block.qid[rows],
     )
 
 
@@ -79,6 +80,7 @@ def slice_raw(block: RawBlock, start: int, stop: int) -> RawBlock:
         {name: _slice_column(column, rows) for name, column in block.columns.items()},
         None if block.labels is None else block.labels[rows],
         None if block.weights is None else block.weights[rows],
+        None if block.qid is None else block.qid[rows],
     )
 
 
@@ -171,7 +173,9 @@ def join_raw(blocks: list[RawBlock]) -> RawBlock:
     if any(b.weights is not None for b in blocks):
         weights = np.concatenate([np.ones(b.n_rows) if b.weights is None else b.weights for b in blocks])
     n_rows = sum(b.n_rows for b in blocks)
-    return RawBlock(n_rows, columns, np.concatenate(labels) if labels else None, weights)
+    qids = [b.qid for b in blocks if b.qid is not None]
+    qid = np.concatenate(qids) if len(qids) == len(blocks) else None
+    return RawBlock(n_rows, columns, np.concatenate(labels) if labels else None, weights, qid)
 
 
 def _join_columns(columns: list[Column]) -> Column:

@@ -17,7 +17,7 @@ class Select:
     def apply(self, block: RawBlock) -> RawBlock:
         """The chosen columns, in that order."""
         columns = {name: block.columns[name] for name in self.names}
-        return RawBlock(block.n_rows, columns, block.labels, block.weights)
+        return RawBlock(block.n_rows, columns, block.labels, block.weights, block.qid)
 
     def schema(self, columns: list[ColumnSpec]) -> list[ColumnSpec]:
         """Theirs."""

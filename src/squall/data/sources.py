@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -14,7 +15,7 @@ from squall.data.objects import ObjectStore
 from squall.data.partitions import FORMAT_VERSION, encode, read_raw
 from squall.data.rows import column_spec, slice_raw
 from squall.errors import CorruptError
-from squall.records import CategoricalColumn, ColumnSpec, Manifest, PartitionInfo, RawBlock
+from squall.records import CategoricalColumn, ColumnSpec, Manifest, PartitionInfo, RawBlock, SparseColumn
 
 MANIFEST = "manifest.json"
 
@@ -84,7 +85,7 @@ class StoredSource:
         StoreError, CorruptError
             If it is missing or damaged, and cannot be made again.
         """
-        block = self._read(self.manifest.partitions[partition])
+        block = self._widened(self._read(self.manifest.partitions[partition]))
         for name in self.manifest.dictionaries:
             column, shared = block.columns[name], self.dictionary(name)
             if isinstance(column, CategoricalColumn) and shared is not None:
@@ -111,6 +112,14 @@ class StoredSource:
             rebuild, self._rebuild = self._rebuild, None
             rebuild(damage)
             return read_raw(self.store, info)
+
+    def _widened(self, block: RawBlock) -> RawBlock:
+        """A partition knows only its own largest index; the width is the data set's."""
+        for spec in self.columns:
+            column = block.columns.get(spec.name)
+            if isinstance(column, SparseColumn) and column.width != spec.width:
+                block.columns[spec.name] = dataclasses.replace(column, width=spec.width)
+        return block
 
     def key(self) -> str:
         """A name for the content."""

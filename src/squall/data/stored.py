@@ -137,7 +137,7 @@ def _without_strings(block: RawBlock, shared: dict[str, CategoricalColumn]) -> R
         column = columns[name]
         if isinstance(column, CategoricalColumn):
             columns[name] = CategoricalColumn.from_strings(column.codes, [])
-    return RawBlock(block.n_rows, columns, block.labels, block.weights)
+    return RawBlock(block.n_rows, columns, block.labels, block.weights, block.qid)
 
 
 def _taken(store: ObjectStore) -> StoreError:

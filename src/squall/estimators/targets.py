@@ -77,7 +77,7 @@ def _check_labelled(data: Dataset) -> None:
 
 
 def _relabelled(block: RawBlock, labels: Any, weights: Float64 | None) -> RawBlock:
-    return RawBlock(block.n_rows, block.columns, labels, weights)
+    return RawBlock(block.n_rows, block.columns, labels, weights, block.qid)
 
 
 # --------------------------------------------------------------------------------------- classes

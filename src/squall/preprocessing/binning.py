@@ -95,7 +95,7 @@ class BinTransform(msgspec.Struct, frozen=True, tag="bin"):
         else:
             columns = {n: c for n, c in columns.items() if n not in bins}
             columns[self.output] = self._onehot(np.concatenate(list(bins.values()), axis=1))
-        return RawBlock(block.n_rows, columns, block.labels, block.weights)
+        return RawBlock(block.n_rows, columns, block.labels, block.weights, block.qid)
 
     def _bins(self, name: str, block: RawBlock) -> Float64:
         """The bin of each value, NaN where it is missing: (n_rows, width)."""

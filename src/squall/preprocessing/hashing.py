@@ -59,7 +59,7 @@ class HashTransform(msgspec.Struct, frozen=True, tag="hash"):
         values = self._signs(block.n_rows, texts) if self.signed else None
         columns = {n: c for n, c in block.columns.items() if n not in self.columns}
         columns[self.output] = SparseColumn(indptr, slots.reshape(-1), values, self.n_features)
-        return RawBlock(block.n_rows, columns, block.labels, block.weights)
+        return RawBlock(block.n_rows, columns, block.labels, block.weights, block.qid)
 
     def _signs(self, n_rows: int, texts: list[tuple[str, CategoricalColumn]]) -> Float32:
         signs = np.empty((n_rows, len(texts)), dtype=np.float32)

@@ -140,7 +140,7 @@ class ImputeTransform(msgspec.Struct, frozen=True, tag="impute"):
     def apply(self, block: RawBlock) -> RawBlock:
         """Fill what is missing in the columns it was fitted on; the others pass."""
         columns = {name: self._filled(name, column) for name, column in block.columns.items()}
-        return RawBlock(block.n_rows, columns, block.labels, block.weights)
+        return RawBlock(block.n_rows, columns, block.labels, block.weights, block.qid)
 
     def _filled(self, name: str, column: Column) -> Column:
         if name in self.texts:

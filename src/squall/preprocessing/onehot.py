@@ -99,7 +99,7 @@ class OneHotTransform(msgspec.Struct, frozen=True, tag="onehot"):
         np.cumsum(known.sum(axis=1), out=indptr[1:])
         columns = {n: c for n, c in block.columns.items() if n not in self.columns}
         columns[self.output] = SparseColumn(indptr, slots[known], None, offset)
-        return RawBlock(block.n_rows, columns, block.labels, block.weights)
+        return RawBlock(block.n_rows, columns, block.labels, block.weights, block.qid)
 
     def _width(self, name: str) -> int:
         return len(self.categories[name]) + bool(self.infrequent[name])

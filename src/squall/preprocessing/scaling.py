@@ -129,7 +129,7 @@ class ScaleTransform(msgspec.Struct, frozen=True, tag="scale"):
     def apply(self, block: RawBlock) -> RawBlock:
         """Scale the columns it was fitted on; the others pass."""
         columns = {name: self._scaled(name, column) for name, column in block.columns.items()}
-        return RawBlock(block.n_rows, columns, block.labels, block.weights)
+        return RawBlock(block.n_rows, columns, block.labels, block.weights, block.qid)
 
     def _scaled(self, name: str, column: Column) -> Column:
         if name not in self.scale:

@@ -85,7 +85,7 @@ class TfidfTransform(msgspec.Struct, frozen=True, tag="tfidf"):
             If a column is not the one of fit, or a negative count should be dampened.
         """
         columns = {name: self._weighed(name, column) for name, column in block.columns.items()}
-        return RawBlock(block.n_rows, columns, block.labels, block.weights)
+        return RawBlock(block.n_rows, columns, block.labels, block.weights, block.qid)
 
     def _weighed(self, name: str, column: Column) -> Column:
         if name not in self.widths:

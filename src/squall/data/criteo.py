@@ -1,0 +1,81 @@
+"""`read_criteo`: the click logs of the Kaggle display advertising challenge, and others written alike."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from squall.config import Problems, Run
+from squall.data.byte_sources import find_inputs, path_problems
+from squall.data.csv import CsvFormat
+from squall.data.csv_chunks import Dialect, read_names
+from squall.data.dataset import Dataset
+from squall.data.objects import ObjectStore
+from squall.data.parsing import read_text, storage_of
+
+INTEGERS = [f"I{i}" for i in range(1, 14)]
+CATEGORIES = [f"C{i}" for i in range(1, 27)]
+LABEL = "label"
+
+_ROLES = [*((name, "float64") for name in INTEGERS), *((name, "categorical") for name in CATEGORIES)]
+
+
+def read_criteo(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    label: bool | Literal["auto"] = "auto",
+    errors: Literal["raise", "skip"] = "raise",
+    storage: str | os.PathLike[str] | ObjectStore | None = None,
+    run: Run | None = None,
+) -> Dataset:
+    """Read click logs in Criteo's format: tab separated, without a header.
+
+    Each row has the label (1: clicked), 13 integers ``I1`` … ``I13`` (counts) and 26 categories
+    ``C1`` … ``C26`` (32-bit hashes in hexadecimal); any of the 39 may be missing, that is empty.
+    Integers become float64 with NaN where they are missing, categories text.
+
+    Parameters
+    ----------
+    path : str, path or sequence of these
+        As for `read_csv`.
+    label : bool or "auto"
+        Whether rows begin with a label; ``"auto"``: as the first row does, which then has 40
+        fields, and not 39.
+    errors : {"raise", "skip"}
+        What to do about rows with another number of fields, text for an integer, or no label.
+        Skipped ones are counted, and the first ten told.
+    storage, run
+        As for `read_csv`.
+
+    Raises
+    ------
+    SettingError, DataError, StoreError
+        As for `read_csv`.
+
+    Warns
+    -----
+    UserWarning
+        If rows were skipped.
+
+    Notes
+    -----
+    Source of the format: Criteo Labs, Display Advertising Challenge, Kaggle, 2014.
+    """
+    _check_settings(path, label, errors)
+    inputs = find_inputs(path)
+    dialect = Dialect(header=False, delimiter=ord("\t"), missing=[b""], quote=0, is_fixed=True)
+    has_label = len(read_names(inputs[0], dialect)) == len(_ROLES) + 1 if label == "auto" else label
+    columns = [(LABEL, "label"), *_ROLES] if has_label else _ROLES
+    form = CsvFormat(dialect, errors=errors, columns=columns, name="criteo")
+    return read_text(form, inputs, storage_of(storage, run), run)
+
+
+def _check_settings(path: Any, label: Any, errors: Any) -> None:
+    problems = Problems("read_criteo")
+    for problem in path_problems(path):
+        problems.add(problem)
+    if not isinstance(label, bool) and label != "auto":
+        problems.add(f'label={label!r} is neither True, False nor "auto"')
+    problems.choice("errors", errors, ["raise", "skip"])
+    problems.raise_if_any()

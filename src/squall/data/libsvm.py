@@ -1,0 +1,295 @@
+"""`read_libsvm`: LIBSVM and SVMlight text as a stored data set of one sparse column."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from squall._kernels import LibsvmParser
+from squall.config import Problems, Run
+from squall.data.byte_sources import Input, Seen, find_inputs, path_problems
+from squall.data.dataset import Dataset
+from squall.data.labels import check_class_count
+from squall.data.objects import ObjectStore
+from squall.data.parsing import read_text, storage_of
+from squall.data.pieces import Each, split_lines
+from squall.data.skipped import MAX_SHOWN, skipped_warning
+from squall.data.streams import Piece, is_splittable, line_chunks, lines_before
+from squall.data.tasks import BLOCK_BYTES
+from squall.errors import DataError
+from squall.records import ColumnSpec, Manifest, RawBlock, SparseColumn
+
+COLUMN = "x"  # of the one matrix, as `from_arrays` names it
+LABEL = "y"
+
+_MAX_WIDTH = 2**31 - 1
+_CHUNK_BYTES = 1 << 18  # in a core's own cache
+_LOOKS = 16  # places of an input that a guess looks at
+_LOOK_BYTES = 1 << 14
+
+
+def read_libsvm(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    index_base: int | Literal["auto"] = "auto",
+    n_features: int | None = None,
+    wider: Literal["raise", "drop"] = "raise",
+    duplicates: Literal["raise", "sum", "last"] = "raise",
+    errors: Literal["raise", "skip"] = "raise",
+    storage: str | os.PathLike[str] | ObjectStore | None = None,
+    run: Run | None = None,
+) -> Dataset:
+    """Read LIBSVM (SVMlight) text into a data set: a sparse column ``"x"``, and labels ``"y"``.
+
+    A row is ``label [qid:integer] index:value index:value …  # comment``, each on a line of its
+    own.  Blank lines and lines that are a comment are no rows; tabs, CRLF, a byte-order mark and a
+    missing last line end are taken as they are meant.  Indices may come in any order.  Rows without
+    a label can be read too, where none has one.
+
+    The text is streamed into partitions of about 10 MB with bounded memory.  A second call with the
+    same content and settings finds them and parses nothing.
+
+    Parameters
+    ----------
+    path : str, path or sequence of these
+        Files, patterns (``"part-*.svm"``) or URLs (``s3://``, ``gs://``, ``az://``, ``https://``,
+        ``file://``); plain, gzip, bzip2, xz or zstandard, known by their first bytes.
+    index_base : 0, 1 or "auto"
+        The index of the first feature.  ``"auto"``: 0 if an index 0 is anywhere in the set, else 1;
+        decided once for all files.  Give it where training and test rows are read apart.
+    n_features : int, optional
+        The width; the largest index decides if None.  A narrower set is padded.
+    wider : {"raise", "drop"}
+        What to do about entries beyond ``n_features``.
+    duplicates : {"raise", "sum", "last"}
+        What to do about an index that comes twice in a row.
+    errors : {"raise", "skip"}
+        What to do about rows that cannot be read.  Skipped ones are counted, and the first ten told.
+    storage : str, path or ObjectStore, optional
+        Where to keep the data set; see :func:`squall.data.objects.default_storage`.
+    run : Run, optional
+        Where functions parse the ranges of large inputs; default: the ``with squall.Run(…)`` around
+        the call.
+
+    Raises
+    ------
+    SettingError
+        If a setting is wrong; all of them are named at once.
+    DataError
+        If the text cannot be read; names file, line and column, the token, and what was expected.
+    StoreError
+        If the store refuses.
+
+    Warns
+    -----
+    UserWarning
+        If rows were skipped or entries dropped.
+
+    Examples
+    --------
+    >>> train = squall.read_libsvm("a9a")  # doctest: +SKIP
+    >>> test = squall.read_libsvm("a9a.t", n_features=123)  # doctest: +SKIP
+    """
+    _check_settings(path, index_base, n_features, wider, duplicates, errors)
+    form = LibsvmFormat(
+        None if index_base == "auto" else int(index_base),
+        None if n_features is None else int(n_features),
+        wider,
+        duplicates,
+        errors,
+    )
+    return read_text(form, find_inputs(path), storage_of(storage, run), run)
+
+
+def _check_settings(
+    path: Any, index_base: Any, n_features: Any, wider: Any, duplicates: Any, errors: Any
+) -> None:
+    problems = Problems("read_libsvm")
+    for problem in path_problems(path):
+        problems.add(problem)
+    problems.integer("index_base", index_base, 0, high=1, auto=True)
+    if n_features is not None:
+        problems.integer("n_features", n_features, 1, high=_MAX_WIDTH)
+    problems.choice("wider", wider, ["raise", "drop"])
+    if n_features is None and wider == "drop":
+        problems.add('wider="drop" says nothing without n_features: give the width')
+    problems.choice("duplicates", duplicates, ["raise", "sum", "last"])
+    problems.choice("errors", errors, ["raise", "skip"])
+    problems.raise_if_any()
+
+
+@dataclass(frozen=True)
+class LibsvmSchema:
+    """What must be known to read a row: the index of the first feature, and the sorted label map."""
+
+    base: int
+    labels: list[float]
+
+
+@dataclass
+class LibsvmSeen:
+    """What was seen in a part of the set."""
+
+    n_rows: int = 0
+    least: int | None = None
+    largest: int = -1
+    has_labels: bool | None = None
+    has_qids: bool | None = None
+    labels: list[float] = field(default_factory=list)
+    n_dropped: int = 0
+    n_skipped: int = 0
+    problems: list[str] = field(default_factory=list)  # the first ten
+
+
+@dataclass(frozen=True)
+class LibsvmFormat:
+    """The settings of `read_libsvm`; a `squall.data.tasks.TextFormat`."""
+
+    base: int | None
+    n_features: int | None
+    wider: str = "raise"
+    duplicates: str = "raise"
+    errors: str = "raise"
+
+    name = "libsvm"
+    version = 1
+
+    def guess(self, inputs: list[Input]) -> LibsvmSchema:
+        """From the lines at some places."""
+        parser = self._parser(
+            LibsvmSchema(1 if self.base is None else self.base, []), skip=True, fixed=self.base is not None
+        )
+        for piece in _places(inputs):
+            for lines in line_chunks(piece, size=_LOOK_BYTES):
+                parser.feed(lines)
+                parser.clear()
+                break
+        seen = parser.seen()
+        base = (0 if seen["least"] == 0 else 1) if self.base is None else self.base
+        return LibsvmSchema(base, sorted(seen["labels"]))
+
+    def split(self, source: Input, cuts: list[int], each: Each) -> list[Piece]:
+        """Anywhere."""
+        return split_lines(source, cuts, each)
+
+    def parse(
+        self, pieces: list[Piece], schema: LibsvmSchema, write: Callable[[RawBlock], None], seen: Seen
+    ) -> LibsvmSeen:
+        """Rows as one sparse column, with labels and query ids where there are some."""
+        parser = self._parser(schema, skip=self.errors == "skip", fixed=self.base is not None)
+        problems: list[str] = []
+        for piece in pieces:
+            before = parser.seen()
+            for lines in line_chunks(piece, seen, _CHUNK_BYTES):
+                if parser.feed(lines) < len(lines):
+                    raise _refusal(piece, parser.seen(), before["n_lines"])
+                if parser.n_bytes >= BLOCK_BYTES:
+                    _give(parser, schema, write)
+            problems += _told(piece, parser.seen(), before)
+        _give(parser, schema, write)
+        found = parser.seen()
+        del found["n_lines"]
+        return LibsvmSeen(**{**found, "problems": problems})
+
+    def decide(self, seen: list[LibsvmSeen], inputs: list[Input]) -> LibsvmSchema:
+        """One index base and one label map."""
+        where = inputs[0].name
+        if not any(s.n_rows for s in seen):
+            raise DataError("there are no rows", where=where, fix="check how the file was written")
+        for what, given in (("a label", "has_labels"), ("a qid", "has_qids")):
+            if len({getattr(s, given) for s in seen} - {None}) > 1:
+                raise DataError(f"some rows have {what}, others have none", where=where)
+        labels = sorted({label for s in seen for label in s.labels})
+        check_class_count(len(labels), f"{where}: labels")
+        base = self.base
+        if base is None:
+            base = 0 if any(s.least == 0 for s in seen) else 1
+        return LibsvmSchema(base, labels)
+
+    def fits(self, seen: LibsvmSeen, assumed: LibsvmSchema, decided: LibsvmSchema) -> bool:
+        """Whether codes and places are the same."""
+        return assumed == decided and seen.least != assumed.base - 1
+
+    def manifest(self, schema: LibsvmSchema, seen: list[LibsvmSeen], inputs: list[Input]) -> Manifest:
+        """One sparse column as wide as the largest index, unless a width was given."""
+        largest = max(s.largest for s in seen)
+        width = max(largest - schema.base + 1, 0) if self.n_features is None else self.n_features
+        labels = schema.labels
+        whole = all(label == int(label) for label in labels)
+        return Manifest(
+            rows=sum(s.n_rows for s in seen),
+            columns=[ColumnSpec(COLUMN, "sparse", width)],
+            partitions=[],
+            label=LABEL if labels else None,
+            classes=([int(label) for label in labels] if whole else list(labels)) if labels else None,
+            warnings=_warnings(self, seen, inputs),
+            facts={"format": self.name, "index_base": schema.base, "index_base_given": self.base is not None},
+        )
+
+    def _parser(self, schema: LibsvmSchema, *, skip: bool, fixed: bool) -> LibsvmParser:
+        width = -1 if self.n_features is None else self.n_features
+        drop = self.wider == "drop"
+        return LibsvmParser(schema.base, fixed, width, drop, self.duplicates, skip, schema.labels)
+
+
+def _give(parser: LibsvmParser, schema: LibsvmSchema, write: Callable[[RawBlock], None]) -> None:
+    """Write what was read, if it fits the schema."""
+    seen = parser.seen()
+    if len(seen["labels"]) > len(schema.labels) or seen["least"] == schema.base - 1:
+        parser.clear()
+        check_class_count(len(seen["labels"]), "labels")
+        return
+    indptr, indices, values, labels, qids = parser.take()
+    n_rows = len(indptr) - 1
+    if n_rows:
+        width = int(indices.max()) + 1 if len(indices) else 0
+        write(RawBlock(n_rows, {COLUMN: SparseColumn(indptr, indices, values, width)}, labels, qid=qids))
+
+
+def _places(inputs: list[Input]) -> Iterator[Piece]:
+    """Where a guess looks: sets are often sorted by label."""
+    for source in inputs[:_LOOKS]:
+        looks = max(1, _LOOKS // len(inputs)) if is_splittable(source) else 1
+        for i in range(looks):
+            yield Piece(source, i * source.size // looks)
+
+
+def _refusal(piece: Piece, seen: dict[str, Any], first_line: int) -> DataError:
+    line, column, token, what = seen["problems"][-1]
+    where = f"{piece.source.name}:{_line(piece, line - first_line)}:{column + 1}"
+    return DataError(
+        f"expected {what}; found {token.decode(errors='replace')!r}",
+        where=where,
+        fix='correct the row, or leave such rows out: errors="skip"',
+    )
+
+
+def _told(piece: Piece, seen: dict[str, Any], before: dict[str, Any]) -> list[str]:
+    """Where the rows are that were skipped in this piece, and why."""
+    return [
+        f"{piece.source.name}:{_line(piece, line - before['n_lines'])}:{column + 1}: expected {what}; "
+        f"found {token.decode(errors='replace')!r}"
+        for line, column, token, what in seen["problems"][len(before["problems"]) :]
+    ]
+
+
+def _line(piece: Piece, line: int) -> int:
+    """Of the file, from 1, for a line of the piece, from 0."""
+    if piece.start == 0:
+        return line + 1
+    # The first line of the piece begins behind the first line end from the byte before it on.
+    return lines_before(piece.source, piece.start - 1) + line + 2
+
+
+def _warnings(form: LibsvmFormat, seen: list[LibsvmSeen], inputs: list[Input]) -> list[str]:
+    warnings = []
+    n_skipped, n_dropped = sum(s.n_skipped for s in seen), sum(s.n_dropped for s in seen)
+    if n_skipped:
+        warnings.append(skipped_warning(n_skipped, [p for s in seen for p in s.problems][:MAX_SHOWN]))
+    if n_dropped:
+        warnings.append(
+            f"{inputs[0].name}: {n_dropped:,} entries beyond n_features={form.n_features} were dropped"
+        )
+    return warnings

@@ -1,0 +1,239 @@
+"""Text of inputs, decompressed on the way; the compression is known by its first bytes."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from squall.data.byte_sources import Input, Seen
+from squall.errors import DataError, MissingExtraError
+
+BOM = b"\xef\xbb\xbf"
+MAX_RECORD = 256_000_000
+
+_UNREADABLE = {
+    b"PK\x03\x04": "is a zip archive",
+    b"PAR1": "is a Parquet file",
+    b"\xff\xfe": "is UTF-16 text",
+    b"\xfe\xff": "is UTF-16 text",
+}
+
+
+def _open_zstd(file: Any) -> Any:
+    try:
+        if sys.version_info >= (3, 14):
+            from compression import zstd
+        else:
+            from backports import zstd
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            "the file is compressed with zstandard, which needs backports.zstd before Python 3.14",
+            fix="pip install 'squall[zstd]'",
+        ) from error
+    return zstd.ZstdFile(file)
+
+
+# What opens a file that starts with these bytes.
+_OPENERS: dict[bytes, Callable[[Any], Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\x00": lzma.open,
+    b"\x28\xb5\x2f\xfd": _open_zstd,
+}
+
+
+def _is_damage(error: Exception) -> bool:
+    """Whether a decompressor says it; Python's for zstandard is a class that may not be installed."""
+    damage = (EOFError, OSError, zlib.error, lzma.LZMAError)
+    return isinstance(error, damage) or type(error).__name__ == "ZstdError"
+
+
+def _ignore(n_bytes: int) -> None:
+    """Nobody counts."""
+
+
+def is_splittable(source: Input) -> bool:
+    """Whether reading may begin at any place: where it is, and because it is not compressed.
+
+    Raises
+    ------
+    DataError
+        If it is empty or of a kind that is not read.
+    """
+    return source.has_ranges and _opener(source) is None
+
+
+def _opener(source: Input) -> Callable[[Any], Any] | None:
+    with source.open(0, _ignore) as file:
+        start = _start(file)
+    if not start:
+        raise DataError("the file is empty", where=source.name, fix="check how it was written")
+    for magic, what in _UNREADABLE.items():
+        if start.startswith(magic):
+            raise DataError(
+                f"the file {what}",
+                where=source.name,
+                fix="convert it to UTF-8 text, plain or as .gz, .bz2, .xz, .zst",
+            )
+    return next((o for magic, o in _OPENERS.items() if start.startswith(magic)), None)
+
+
+def _start(file: io.RawIOBase) -> bytes:
+    start = b""
+    while len(start) < 6 and (more := file.read(6 - len(start))):
+        start += more
+    return start
+
+
+class Text:
+    """The decompressed bytes of an input, from a place on.
+
+    Parameters
+    ----------
+    source : Input
+    start : int
+        First byte; other than 0 only where `is_splittable`.
+    seen : callable
+        Is told how many of the input's own bytes were read.
+
+    Raises
+    ------
+    DataError
+        Also by `fill`: if it cannot be read, is empty, of a kind that is not read, or compressed
+        and damaged or cut short.
+    """
+
+    def __init__(self, source: Input, start: int = 0, seen: Seen = _ignore) -> None:
+        self._name = source.name
+        opener = _opener(source) if start == 0 else None
+        self._raw = source.open(start, seen)
+        try:
+            self._file: Any = self._raw if opener is None else opener(self._raw)
+        except BaseException:
+            self._raw.close()
+            raise
+
+    def __enter__(self) -> Text:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        self._raw.close()
+
+    def fill(self, buffer: memoryview) -> int:
+        """Read into all of ``buffer``, or to the end; the bytes read."""
+        n = 0
+        while n < len(buffer):
+            try:
+                more = self._file.readinto(buffer[n:])
+            except Exception as error:
+                if isinstance(error, DataError) or not _is_damage(error):
+                    raise
+                raise DataError(
+                    f"the file is damaged or cut short: {error}",
+                    where=self._name,
+                    fix="download or compress it again; nothing of it was kept",
+                ) from error
+            if not more:
+                break
+            n += more
+        return n
+
+
+def read_chunks(source: Input, size: int) -> Iterator[bytes]:
+    """The decompressed bytes in chunks of ``size``, the last one shorter; errors as for `Text`."""
+    with Text(source) as text:
+        buffer = bytearray(size)
+        while n := text.fill(memoryview(buffer)):
+            yield bytes(memoryview(buffer)[:n])
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A range of bytes of one input; the records that begin in it are meant.
+
+    ``stop`` None means to the end; a compressed input has one piece only.
+    """
+
+    source: Input
+    start: int = 0
+    stop: int | None = None
+
+    @property
+    def n_bytes(self) -> int:
+        """Of the input, as it is."""
+        return (self.source.size if self.stop is None else self.stop) - self.start
+
+
+def line_chunks(piece: Piece, seen: Seen = _ignore, size: int = 1 << 20) -> Iterator[memoryview]:
+    """The lines that begin in a piece, in chunks of whole lines; the last line, too, ends with LF.
+
+    A byte-order mark at the beginning of the input is left out.  A chunk is valid until the next
+    one is asked for.
+
+    Raises
+    ------
+    DataError
+        As for `Text`; and if a line is longer than 256 MB.
+    """
+    # A line begins after a line end: from the byte before the piece on, after the first of those.
+    at = max(0, piece.start - 1)
+    searching = piece.start > 0
+    buffer, held = bytearray(size + 1), 0
+    with Text(piece.source, at, seen) as text:
+        while True:
+            view = memoryview(buffer)
+            n = held + text.fill(view[held:-1])
+            is_last = n < len(buffer) - 1
+            begin = 0
+            if searching:
+                begin = buffer.find(b"\n", 0, n) + 1
+                searching = begin == 0
+                begin = begin or n  # all of it is a line that began before
+            elif at == 0 and piece.start == 0 and buffer.startswith(BOM):
+                begin = len(BOM)
+            if is_last and n > begin and view[n - 1] != 0x0A:
+                view[n] = 0x0A
+                n += 1
+            end = 0 if searching else buffer.rfind(b"\n", begin, n) + 1  # of whole lines; 0 if there is none
+            finished = searching and piece.stop is not None and at + n >= piece.stop
+            if piece.stop is not None and end and at + end >= piece.stop:
+                # The last line is the one that holds the byte before the stop.
+                last = max(0, begin - 1, piece.stop - 1 - at)
+                end, finished = buffer.find(b"\n", last, n) + 1, True
+            if end > begin:
+                yield view[begin:end]
+            if is_last or finished:
+                return
+            end = max(begin, end)
+            held = n - end
+            if end == 0:
+                if n > MAX_RECORD:
+                    raise DataError(
+                        f"the line is longer than {MAX_RECORD:,} bytes",
+                        where=f"{piece.source.name}: byte {at}",
+                        fix="is this a text file with one record a line?",
+                    )
+                larger = bytearray(2 * len(buffer))
+                larger[:held] = view[:n]
+                buffer = larger
+            else:
+                view[:held] = view[end:n]
+            at += end
+
+
+def lines_before(source: Input, place: int) -> int:
+    """Line ends before that byte of a plain input: for messages."""
+    n, left, buffer = 0, place, bytearray(1 << 20)
+    with Text(source) as text:
+        while left and (got := text.fill(memoryview(buffer)[: min(left, len(buffer))])):
+            n += buffer.count(b"\n", 0, got)
+            left -= got
+    return n

@@ -1,0 +1,202 @@
+"""Text to stored partitions: a schema is assumed, all is parsed, and what it did not fit is parsed again.
+
+Most schemas show in the first lines, so most sets are read once; none is read more than twice.
+The work is cut into tasks, plain data that a function of any machine can be given: a task parses
+its pieces and stores partitions of their rows, and says what it saw.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from squall.data.byte_sources import Input, Seen
+from squall.data.dataset import Dataset
+from squall.data.ingest import stored_source
+from squall.data.objects import ObjectStore
+from squall.data.partitions import FORMAT_VERSION, SUFFIX, write_partition
+from squall.data.pieces import Each
+from squall.data.rows import count_missing
+from squall.data.sources import digest
+from squall.data.streams import Piece
+from squall.errors import DataError
+from squall.records import Manifest, PartitionInfo, RawBlock, SparseColumn
+
+BLOCK_BYTES = 10_000_000
+"""Of a partition, about."""
+
+Schema = TypeVar("Schema")
+Evidence = TypeVar("Evidence")
+
+
+class TextFormat(Protocol[Schema, Evidence]):
+    """How one kind of text is read; plain data, that holds what was asked for.
+
+    ``Schema`` is what must be known of the whole set to read any row of it, ``Evidence`` what a
+    part of the set says about that; both are plain data.
+    """
+
+    @property
+    def name(self) -> str:
+        """Of the kind; part of what a stored set is found by."""
+
+    @property
+    def version(self) -> int:
+        """Of what is made of a text; sets that were stored by another are read again."""
+
+    def guess(self, inputs: list[Input]) -> Schema:
+        """A schema after a short look."""
+
+    def split(self, source: Input, cuts: list[int], each: Each) -> list[Piece]:
+        """Pieces of an input that begin at about these places; see :mod:`squall.data.pieces`."""
+
+    def parse(
+        self, pieces: list[Piece], schema: Schema, write: Callable[[RawBlock], None], seen: Seen
+    ) -> Evidence:
+        """Give the rows of the pieces, in order, in blocks of about `BLOCK_BYTES`.
+
+        Once rows do not fit the schema no more need be given.
+        """
+
+    def decide(self, seen: list[Evidence], inputs: list[Input]) -> Schema:
+        """The schema of the whole set, from what all parts of it say; or `DataError`."""
+
+    def fits(self, seen: Evidence, assumed: Schema, decided: Schema) -> bool:
+        """Whether rows read by the assumed schema are those that the decided one gives."""
+
+    def manifest(self, schema: Schema, seen: list[Evidence], inputs: list[Input]) -> Manifest:
+        """All but partitions, missing values and source."""
+
+
+# ------------------------------------------------------------------------------------- tasks
+
+
+@dataclass(frozen=True)
+class Task:
+    """Pieces to parse, and where their partitions go."""
+
+    form: TextFormat[Any, Any]
+    schema: Any
+    pieces: list[Piece]
+    storage: str
+    prefix: str
+    number: int
+
+
+@dataclass
+class Parsed:
+    """What became of a task."""
+
+    seen: Any
+    partitions: list[PartitionInfo] = field(default_factory=list)
+    missing: Counter[str] = field(default_factory=Counter)
+
+
+TaskMap = Callable[[list[Task]], list[Parsed]]
+
+
+def run_task(task: Task, seen: Seen = lambda _: None, store: ObjectStore | None = None) -> Parsed:
+    """Parse and store; the same objects whenever and wherever it is run."""
+    store = ObjectStore(task.storage) if store is None else store
+    parsed = Parsed(None)
+
+    def write(block: RawBlock) -> None:
+        key = f"{task.prefix}/part-{task.number:05d}-{len(parsed.partitions):05d}{SUFFIX}"
+        parsed.partitions.append(write_partition(store, key, block))
+        for name, column in block.columns.items():
+            if not isinstance(column, SparseColumn):  # text holds no NaN among sparse values
+                parsed.missing[name] += count_missing(column)
+
+    parsed.seen = task.form.parse(task.pieces, task.schema, write, seen)
+    return parsed
+
+
+def write_all(
+    form: TextFormat[Any, Any],
+    inputs: list[Input],
+    store: ObjectStore,
+    prefix: str,
+    groups: list[list[Piece]],
+    run: TaskMap,
+) -> Manifest:
+    """Parse all pieces, store the partitions and give the manifest for them; it is left to store."""
+    assumed = form.guess(inputs)
+    tasks = [Task(form, assumed, group, store.url, prefix, i) for i, group in enumerate(groups)]
+    parsed = run(tasks)
+    decided = form.decide([p.seen for p in parsed], inputs)
+    again = [i for i, p in enumerate(parsed) if not form.fits(p.seen, assumed, decided)]
+    for i, better in zip(again, run([replace(tasks[i], schema=decided) for i in again]), strict=True):
+        if not form.fits(better.seen, decided, decided):
+            raise DataError("the file changed while it was read", where=tasks[i].pieces[0].source.name)
+        kept = {info.key for info in better.partitions}
+        for info in parsed[i].partitions:
+            if info.key not in kept:
+                store.delete(info.key)
+        parsed[i] = better
+    missing: Counter[str] = sum((p.missing for p in parsed), Counter())
+    return msgspec.structs.replace(
+        form.manifest(decided, [p.seen for p in parsed], inputs),
+        partitions=[info for p in parsed for info in p.partitions],
+        missing={name: n for name, n in missing.items() if n},
+        source=inputs[0].name if len(inputs) == 1 else f"{inputs[0].name} and {len(inputs) - 1} more",
+        format_version=FORMAT_VERSION,
+    )
+
+
+# ------------------------------------------------------------------------------- stored sets
+
+
+def stored_text(
+    form: TextFormat[Any, Any],
+    inputs: list[Input],
+    store: ObjectStore,
+    groups: Callable[[], list[list[Piece]]],
+    run: TaskMap,
+) -> Dataset:
+    """The data set made of these inputs: as it was stored, or else parsed now.
+
+    Parameters
+    ----------
+    form : TextFormat
+        How to read them.
+    inputs : list of Input
+        What to read.
+    store : ObjectStore
+        Where the data set is kept, found by its content and settings.
+    groups : callable
+        Pieces of the inputs, grouped into tasks; asked for only if there is something to parse.
+    run : callable
+        Runs tasks.
+    """
+    content = [source.identity() for source in inputs]
+    prefix = f"datasets/{digest([form.name, form.version, FORMAT_VERSION, content, form])}"
+    names = [source.name for source in inputs]
+    marks = [f"\0{i}\0" for i in range(len(inputs))]
+
+    def write() -> Manifest:
+        for source in inputs:
+            source.check_unchanged()
+        manifest = write_all(form, inputs, store, prefix, groups(), run)
+        manifest = msgspec.structs.replace(manifest, warnings=_renamed(manifest.warnings, names, marks))
+        for source in inputs:
+            source.check_unchanged()  # before the manifest is stored: no data set opens
+        return manifest
+
+    source = stored_source(store, prefix, names[0], write)
+    # Each time: whoever reads now may not have read then, nor by these names.
+    for warning in _renamed(source.manifest.warnings, marks, names):
+        warnings.warn(warning, UserWarning, stacklevel=3)
+    return Dataset(source)
+
+
+def _renamed(texts: list[str], old: list[str], new: list[str]) -> list[str]:
+    """Texts in which names are exchanged; longer ones first, which may begin with others."""
+    pairs = sorted(zip(old, new, strict=True), key=lambda pair: -len(pair[0]))
+    for before, after in pairs:
+        texts = [text.replace(before, after) for text in texts]
+    return texts

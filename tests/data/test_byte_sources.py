@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import bz2
+import gzip
+import http.server
+import itertools
+import lzma
+import threading
+from pathlib import Path
+
+import obstore
+import pytest
+from backports import zstd
+from hypothesis import given
+from hypothesis import strategies as st
+from obstore.store import from_url
+
+from squall.data.byte_sources import close_connections, find_inputs, local_file
+from squall.data.csv import read_csv
+from squall.data.libsvm import read_libsvm
+from squall.data.parsing import Progress
+from squall.data.streams import BOM, Piece, Text, line_chunks
+from squall.errors import DataError, MissingExtraError, SettingError
+from squall.testing.s3 import seaweedfs
+
+from .blocks import quick
+
+
+def lines_of(path: Path, start: int = 0, stop: int | None = None, size: int = 16) -> list[bytes]:
+    pieces = [bytes(chunk) for chunk in line_chunks(Piece(local_file(path), start, stop), size=size)]
+    assert all(piece.endswith(b"\n") for piece in pieces)
+    return b"".join(pieces).splitlines(keepends=True)
+
+
+# ------------------------------------------------------------------------------------- lines
+
+
+@quick
+@given(
+    st.lists(st.binary(max_size=12).map(lambda b: b.replace(b"\n", b"x").replace(b"\r", b"y")), max_size=12),
+    st.booleans(),
+    st.booleans(),
+    st.integers(3, 40),
+    st.lists(st.integers(0, 200), max_size=5),
+)
+def test_each_line_is_in_exactly_one_piece(tmp_path_factory, lines, final, bom, size, cuts):
+    path = tmp_path_factory.mktemp("l") / "f"
+    text = b"\n".join(lines) + (b"\n" if final else b"")
+    path.write_bytes((BOM if bom else b"") + text)
+    length = path.stat().st_size
+    if not length:
+        return
+    edges = [0, *sorted({c for c in cuts if 0 < c < length}), length]
+    found = []
+    for start, stop in itertools.pairwise(edges):
+        found += lines_of(path, start, stop, size)
+    if text.startswith(BOM) and not bom:
+        text = text.removeprefix(BOM)
+    expected = text.splitlines(keepends=True) if b"\r" not in text else None
+    whole = text if text.endswith(b"\n") or not text else text + b"\n"
+    assert b"".join(found) == whole
+    assert expected is None or len(found) == len(whole.splitlines())
+
+
+@pytest.mark.parametrize(
+    "pack",
+    [bytes, gzip.compress, bz2.compress, lzma.compress, zstd.compress],
+    ids=["-", "gz", "bz2", "xz", "zst"],
+)
+def test_compression_is_known_by_its_first_bytes(tmp_path, pack):
+    path = tmp_path / "named.txt"
+    text = b"".join(b"%d 1:%d\n" % (i % 2, i) for i in range(3000))
+    path.write_bytes(pack(text))
+    assert b"".join(lines_of(path, size=1000)) == text
+    seen: list[int] = []
+    with Text(local_file(path), 0, seen.append) as opened:
+        assert opened.fill(memoryview(bytearray(len(text) + 1))) == len(text)
+    assert sum(seen) == path.stat().st_size, "progress counts the file's own bytes"
+    if pack is not bytes:
+        for spoiled in (pack(text)[:-9], pack(text)[: len(pack(text)) // 2]):
+            path.write_bytes(spoiled)
+            with pytest.raises(DataError, match=r"named.txt: the file is damaged or cut short"):
+                lines_of(path)
+        # Two that were put one after another, as `cat` does, are one.
+        path.write_bytes(pack(text) + pack(b"end"))
+        assert b"".join(lines_of(path, size=1000)) == text + b"end\n"
+
+
+def test_zstandard_says_what_to_install(tmp_path, monkeypatch):
+    path = tmp_path / "f"
+    path.write_bytes(zstd.compress(b"1 1:1\n"))
+    monkeypatch.setitem(__import__("sys").modules, "backports", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'squall\[zstd\]'"):
+        read_libsvm(path)
+
+
+# ----------------------------------------------------------------------------------- finding
+
+
+def test_patterns_lists_and_urls(tmp_path):
+    for name in ("b.csv", "a.csv", "c.txt", "odd [1].csv"):
+        (tmp_path / name).write_text("n\n1\n")
+    (tmp_path / "folder.csv").mkdir()
+
+    def names(path):
+        return [Path(found.name).name for found in find_inputs(path)]
+
+    assert names(tmp_path / "?.csv") == ["a.csv", "b.csv"]
+    assert names([tmp_path / "c.txt", str(tmp_path / "a*")]) == ["c.txt", "a.csv"]
+    assert names(tmp_path / "odd [1].csv") == ["odd [1].csv"], "a file whose name looks like a pattern"
+    assert names((tmp_path / "odd [1].csv").as_uri()) == ["odd [1].csv"]
+    assert len(read_csv([tmp_path / "a.csv", (tmp_path / "b.csv").as_uri()])) == 2
+    for missing in (tmp_path / "z*.csv", tmp_path / "z.csv"):
+        with pytest.raises(DataError, match=r"z.*csv: (no file matches|there is no such file)"):
+            find_inputs(missing)
+    with pytest.raises(DataError, match=r"this is a folder.*\n  fix: .*/\*"):
+        find_inputs(tmp_path)
+    with pytest.raises(SettingError, match="names no object"):
+        find_inputs("s3://bucket")
+
+
+# ------------------------------------------------------------------------------------ remote
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory):
+    with seaweedfs(tmp_path_factory.mktemp("weed")) as server, pytest.MonkeyPatch.context() as patch:
+        for name, value in server.variables.items():
+            patch.setenv(name, value)
+        yield server.url
+
+
+@pytest.fixture(autouse=True)
+def connections():
+    yield
+    close_connections()
+
+
+def test_objects_are_read_like_files(s3, tmp_path):
+    bucket = from_url(s3)
+    text = b"".join(b"%d 1:%d 7:0.5\n" % (i % 2, i) for i in range(100_000))
+    obstore.put(bucket, "in/a b.svm", text)
+    obstore.put(bucket, "in/b.svm", gzip.compress(text))
+    obstore.put(bucket, "in/deeper/c.svm", b"1 1:1\n")
+    local = tmp_path / "a.svm"
+    local.write_bytes(text)
+    expected = read_libsvm([local, local]).to_arrays()
+    for path in (f"{s3}/in/*.svm", [f"{s3}/in/a b.svm", f"{s3}/in/b.svm"]):
+        X, y = read_libsvm(path).to_arrays()
+        assert (expected[0] != X).nnz == 0 and (y == expected[1]).all()
+    first = read_csv(f"{s3}/in/b.svm", header=False, delimiter=" ")
+    assert first.columns[0].name == "0" and len(first) == 100_000
+    obstore.put(bucket, "in/a b.svm", b"5 1:1\n")
+    assert len(read_libsvm(f"{s3}/in/a b.svm")) == 1, "what was replaced is read again"
+
+
+def test_objects_that_are_not_there_or_change(s3):
+    bucket = from_url(s3)
+    with pytest.raises(DataError, match=r"s3://squall/none.svm: there is no such object"):
+        read_libsvm(f"{s3}/none.svm")
+    with pytest.raises(DataError, match="no object matches"):
+        read_libsvm(f"{s3}/none*.svm")
+    obstore.put(bucket, "c.svm", b"1 1:1\n")
+    (source,) = find_inputs(f"{s3}/c.svm")
+    obstore.put(bucket, "c.svm", b"1 1:2\n")
+    for look in (source.check_unchanged, lambda: source.open(0, print).read()):
+        with pytest.raises(DataError, match=r"c.svm: the file changed while it was read"):
+            look()
+
+
+def test_files_of_a_web_server(tmp_path):
+    (tmp_path / "f.csv").write_text("a,b\n1,2\n3,4\n")
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+        def __init__(self, *args):
+            super().__init__(*args, directory=str(tmp_path))
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            data = read_csv(f"http://127.0.0.1:{server.server_port}/f.csv")
+            assert data.to_arrays()[0].tolist() == [[1, 2], [3, 4]]
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_progress_is_shown_where_someone_looks(monkeypatch, capsys):
+    monkeypatch.setattr("squall.data.parsing.someone_looks", lambda: True)
+    monkeypatch.setattr("squall.data.parsing._SLOW_S", 0.0)
+    monkeypatch.setattr("squall.data.parsing.REFRESH_S", 0.0)
+    with Progress("csv", 2 << 20) as progress:
+        progress.add(1 << 20)
+        progress.add(1 << 20)
+    shown = capsys.readouterr().err
+    assert "reading csv: 1.0 MB of 2.0 MB" in shown and shown.rstrip(" \n").rpartition("\r")[2].startswith(
+        "reading csv: 2.0 MB of 2.0 MB"
+    )
