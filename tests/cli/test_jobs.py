@@ -94,6 +94,17 @@ def test_an_interrupted_job_is_gone_on_with(census: Path, tmp_path: Path, own_st
     assert not list((own_storage / "jobs").iterdir())
 
 
+def test_a_job_that_was_cleaned_away_does_not_run(
+    census: Path, tmp_path: Path, own_storage: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = killed(census, tmp_path / "m.squall", own_storage)
+    squall_("clean", "--interrupted")
+    monkeypatch.setattr("squall.cli.jobs.SILENCE_S", 0.0)
+    assert re.search(rf"{job}\s+died", squall_("jobs"))
+    with pytest.raises(SquallError, match="its process has ended"):
+        squall_("stop", job)
+
+
 def test_the_same_command_goes_on_and_another_does_not(
     census: Path, tmp_path: Path, own_storage: Path
 ) -> None:

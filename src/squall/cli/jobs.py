@@ -10,10 +10,11 @@ from rich.table import Table
 import squall
 from squall.cli.show import console, follow, print_bill, print_end
 from squall.data.objects import ObjectStore, default_storage
-from squall.driver.claims import owner_is_dead
+from squall.driver.claims import NAME, owner_is_dead
 from squall.driver.description import is_described, read_description
 from squall.driver.logs import read_logs
 from squall.driver.record import JobRecord, read_record, recorded_jobs
+from squall.driver.resuming import SILENCE_S
 from squall.driver.window import stop_key
 from squall.errors import JobError, SquallError
 from squall.estimators.persistence import check_target
@@ -35,7 +36,12 @@ def _objects(storage: str | None) -> ObjectStore:
 
 def state_of(objects: ObjectStore, record: JobRecord) -> str:
     """The state on record, unless the job's process was killed before it could write a last one."""
-    if record.state in _OVER or not owner_is_dead(objects, f"jobs/{record.id}"):
+    if record.state in _OVER:
+        return record.state
+    if not objects.exists(f"jobs/{record.id}/{NAME}"):
+        # `squall clean` has removed it; or it is just ending, and its last record is on the way.
+        return "died" if time.time() - record.written_at > SILENCE_S else record.state
+    if not owner_is_dead(objects, f"jobs/{record.id}"):
         return record.state
     if record.items is not None:
         return "died"
