@@ -383,7 +383,9 @@ def test_a_missing_label_is_placed(write):
 
 
 def test_too_many_labels(write):
-    with pytest.raises(DataError, match=r"f.csv:2:2: column 'y': there are more than 10,000 different labels"):
+    with pytest.raises(
+        DataError, match=r"f.csv:2:2: column 'y': there are more than 10,000 different labels"
+    ):
         read_csv(write("x,y\n" + "".join(f"1,n{i}\n" for i in range(10_001))), label="y")
 
 
