@@ -32,10 +32,12 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/installed: pyproject.toml $(NATIVE) | $(VENV)/bin/python
-	@echo "installing into $(VENV) and building the C++ kernels: a minute or two"
+	@echo "installing into $(VENV) and building the C++ kernels: some minutes"
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
 	touch $@
 
-$(VENV)/installed-dev: $(VENV)/installed
+# (not after the other: a build of the kernels takes minutes, and this one serves both)
+$(VENV)/installed-dev: pyproject.toml $(NATIVE) | $(VENV)/bin/python
+	@echo "installing into $(VENV) with all that tests need, and building the C++ kernels: some minutes"
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	touch $@
+	touch $(VENV)/installed $@
