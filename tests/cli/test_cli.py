@@ -120,6 +120,7 @@ def test_predict_prints_to_standard_output_and_needs_no_label(cli: Run, small: P
             "cannot be written: No such file or directory",
         ),
         (["--label", "income-per-year", "--prices", "aws"], "price list"),
+        (["--label", "income-per-year", "--consistency", "bps"], 'did you mean "bsp"'),
         (["--label", "income-per-year", "--plan", "3"], "EPOCH:WORKERS"),
         (["--label", "income-per-year", "--plan", "3:4,3:5"], "says twice what comes after epoch 3"),
         (["--label", "income-per-year", "--plan", "3:0"], "workers after epoch 3=0"),

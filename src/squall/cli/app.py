@@ -202,6 +202,13 @@ def train_logistic(
             "[bold]kill=0.05,dup=0.05,drop=0.05,delay=0.1,throttle=0.1[/bold]; also seed, quota, max."
         ),
     ] = None,
+    consistency: Annotated[
+        str,
+        typer.Option(
+            help='Whom workers wait for: "asp" nobody, "ssp" the slowest, "hsp" all at the end of an epoch, '
+            '"bsp" all at each minibatch (the same bits every time).'
+        ),
+    ] = "asp",
     plan: Annotated[
         str,
         typer.Option(
@@ -245,6 +252,7 @@ def train_logistic(
             fresh=fresh,
             chaos=chaos,
             plan=plan,
+            consistency=consistency,
         )
     )
 

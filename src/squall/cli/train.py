@@ -58,6 +58,7 @@ class TrainOptions:
     fresh: bool = False
     chaos: str | None = None
     plan: str = "fixed"
+    consistency: str = "asp"
 
 
 def train_logistic(options: TrainOptions) -> None:
@@ -170,6 +171,7 @@ def _settings(options: TrainOptions) -> tuple[squall.Run, squall.LogisticRegress
         l2=options.l2,
         early_stopping=options.early_stopping,
         target_loss=options.target_loss,
+        strategy=_collect(problems, lambda: squall.ParameterServer(options.consistency)),
     )
     _collect(problems, model._check_settings)
     prices = DEFAULT_PRICES if options.prices is None else options.prices

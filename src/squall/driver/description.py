@@ -123,6 +123,12 @@ def _nothing_to_go_on_with(objects: ObjectStore, job: str) -> JobError:
                 where=where,
                 fix="start it again; `squall map … --out FILE`, typed again, calls only what FILE.part lacks",
             )
+        if record.state in ("finished", "failed", "stopped"):
+            return JobError(
+                f"there is nothing to go on with: it has {record.state} ({record.reason})",
+                where=where,
+                fix="start it again, if that is not as it should be",
+            )
     return JobError(
         "there is nothing to go on with: it has ended, or it died before its data was prepared",
         where=where,
