@@ -62,6 +62,21 @@ def test_json_failures_and_an_output_file(folder: Path) -> None:
         (["work:upper", "words.txt", "--json"], "words.txt, line 1: not JSON"),
         (["work:upper", "words.txt", "--chunksize", "few"], "chunksize='few'"),
         (["work:upper", "words.txt", "--workers", "0", "--budget", "much"], "2 settings are wrong"),
+        (
+            [
+                "work:upper",
+                "words.txt",
+                "--workers",
+                "0",
+                "--chunksize",
+                "0",
+                "--retries",
+                "-1",
+                "--timeout",
+                "0",
+            ],
+            "4 settings are wrong",
+        ),
         (["work:upper", "words.txt", "--out", "no/folder/x"], "cannot be written: No such file"),
     ],
 )

@@ -21,6 +21,7 @@ from squall.errors import DataError, SettingError, SquallError
 from squall.paths import user_path
 from squall.workflows.futures import MapFutures, progress_line
 from squall.workflows.local_modules import local_modules
+from squall.workflows.settings import map_settings
 
 _TOLD = 20  # failed items that are told one by one
 _SHOWN = 1000  # characters of what one of them raised
@@ -90,9 +91,13 @@ def _have(journal: Journal, items: Sequence[Any]) -> str:
 def _called(
     fn: Callable[[Any], Any], items: Sequence[Any], run: squall.Run, options: MapOptions
 ) -> MapFutures[Any]:
-    chunksize: Any = int(options.chunksize) if options.chunksize.isdigit() else options.chunksize
     return squall.map(
-        fn, items, run=run, chunksize=chunksize, timeout=options.timeout, retries=options.retries
+        fn,
+        items,
+        run=run,
+        chunksize=_chunksize(options),
+        timeout=options.timeout,
+        retries=options.retries,
     )
 
 
@@ -119,10 +124,12 @@ def _about(options: MapOptions, lines: Sequence[str]) -> dict[str, Any]:
 
 
 def _run(options: MapOptions) -> squall.Run:
+    """Where and with what it runs; all that is wrong with any option is told at once."""
     problems = Problems("squall map")
     workers: Any = int(options.workers) if options.workers.isdigit() else options.workers
+    run = squall.Run()
     try:
-        return squall.Run(
+        run = squall.Run(
             workers=workers,
             memory=options.memory,
             storage=options.storage,
@@ -132,8 +139,22 @@ def _run(options: MapOptions) -> squall.Run:
         )
     except SquallError as error:
         problems.include(error)
-        problems.raise_if_any()
-        raise
+    try:
+        map_settings(
+            "squall map",
+            squall.Run(),
+            chunksize=_chunksize(options),
+            timeout=options.timeout,
+            retries=options.retries,
+        )
+    except SquallError as error:
+        problems.include(error)
+    problems.raise_if_any()
+    return run
+
+
+def _chunksize(options: MapOptions) -> Any:
+    return int(options.chunksize) if options.chunksize.isdigit() else options.chunksize
 
 
 def _function(name: str) -> Callable[[Any], Any]:
