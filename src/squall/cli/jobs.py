@@ -58,7 +58,7 @@ def run_jobs(storage: str | None, n_shown: int) -> None:
     table = Table(box=None, pad_edge=False)
     for name in ("job", "state", "done", "loss", "cost", "ago"):
         table.add_column(name, header_style="dim", no_wrap=True)
-    table.add_column("tags", header_style="dim", no_wrap=True, overflow="ellipsis")
+    table.add_column("tags", header_style="dim", overflow="ellipsis")
     for record in records:
         table.add_row(
             record.id,

@@ -181,8 +181,9 @@ class Session:
         if self._private:  # so that from now on a resumed job finds this leg
             try:
                 self._keep(opened.job, int(1000 * time.time()))
-            except StoreError as error:
-                _log.warning("job %s cannot be resumed before its next checkpoint: %s", self._job, error)
+            except StoreError as error:  # (told as text: a handler that keeps the error keeps all of this)
+                told = str(error)
+                _log.warning("job %s cannot be resumed before its next checkpoint: %s", self._job, told)
         self._next = opened
 
     def switch(self, leg: Leg) -> None:
