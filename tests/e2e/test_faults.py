@@ -85,6 +85,7 @@ def test_too_little_memory_is_told_apart_from_other_deaths(census: Path) -> None
     assert model.history_[0].phases.peak_rss < 128 << 20
 
 
+@pytest.mark.slow
 def test_short_lives_hand_over_and_lose_nothing(census: Path) -> None:
     train, test = squall.read_csv(census, label=LABEL).split(test=0.2, random_state=0)
     backend = squall.LocalBackend(lifetime="2s")

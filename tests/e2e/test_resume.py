@@ -44,7 +44,14 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
     return coefficients
 
 
-@pytest.mark.parametrize("moment", [f"{n}:{p}" for n in range(2) for p in ("before", "during", "after")])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pytest.param(f"{n}:{p}", marks=() if n else pytest.mark.slow)
+        for n in range(2)
+        for p in ("before", "during", "after")
+    ],
+)
 def test_a_job_killed_at_a_transition_ends_with_the_same_bits(
     moment: str, tmp_path: Path, expected: np.ndarray
 ) -> None:
