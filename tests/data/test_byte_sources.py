@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from obstore.store import from_url
 
 from squall.data.byte_sources import close_connections, find_inputs, local_file
+from squall.data.compression import OPENERS, UNREADABLE
 from squall.data.csv import read_csv
 from squall.data.libsvm import read_libsvm
 from squall.data.parsing import Progress
-from squall.data.streams import _OPENERS, _UNREADABLE, BOM, Piece, Text, line_chunks
+from squall.data.streams import BOM, Piece, Text, line_chunks
 from squall.errors import DataError, MissingExtraError, SettingError
 from squall.testing.s3 import seaweedfs
 
@@ -47,7 +48,7 @@ def test_each_line_is_in_exactly_one_piece(tmp_path_factory, lines, final, bom, 
     path = tmp_path_factory.mktemp("l") / "f"
     text = b"\n".join(lines) + (b"\n" if final else b"")
     content = (BOM if bom else b"") + text
-    assume(not content.startswith((*_OPENERS, *_UNREADABLE)))  # that is no text
+    assume(not content.startswith((*OPENERS, *UNREADABLE)))  # that is no text
     path.write_bytes(content)
     length = path.stat().st_size
     if not length:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from backports import zstd
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -67,7 +68,7 @@ EXPECTED = [("u1", "i9", 4.5, 100), ("u2", "i9", 3.0, 2**62), ("u1", "7", 1.0, -
     ],
 )
 def test_usual_files_are_recognised(write, text):
-    for content in (text.encode(), gzip.compress(text.encode())):
+    for content in (text.encode(), gzip.compress(text.encode()), zstd.compress(text.encode())):
         data = read_ratings(write(content))
         assert rows(data) == EXPECTED
         assert [(c.name, c.kind) for c in data.columns] == [

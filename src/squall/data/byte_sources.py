@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import fnmatch
 import io
 import os
@@ -19,6 +18,7 @@ from obstore.exceptions import BaseError
 from obstore.store import from_url
 
 from squall._kernels import checksum
+from squall.data.files import checked_file
 from squall.data.objects import refuse_after_fork
 from squall.errors import DataError, SettingError
 from squall.paths import user_path
@@ -123,33 +123,10 @@ def local_file(path: Path) -> LocalFile:
         If it does not exist, cannot be looked at, or is a folder, a pipe or a device.
     """
     try:
-        stat = _checked(path).stat()
+        stat = checked_file(path).stat()
     except OSError as error:
         raise _unreadable(error, str(path)[:200]) from error
     return LocalFile(path, stat.st_size, stat.st_mtime_ns)
-
-
-def _checked(path: Path) -> Path:
-    if path.is_dir():
-        raise DataError(
-            "this is a folder, not a file", where=str(path), fix=f'give a pattern for its files: "{path}/*"'
-        )
-    if not path.exists():
-        near = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*")], n=1)
-        raise DataError(
-            "there is no such file",
-            where=str(path),
-            fix=f"did you mean {near[0]!r}?"
-            if near
-            else "check the path; relative ones start from the working folder",
-        )
-    if not path.is_file():
-        raise DataError(
-            "this is a pipe or a device, which ends after one reading or never; a file is read twice",
-            where=str(path),
-            fix="write its contents to a file first",
-        )
-    return path
 
 
 def _unreadable(error: OSError, where: str) -> DataError:

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import bz2
 import difflib
-import gzip
 import hashlib
-import lzma
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
+from squall.data.compression import MAGIC_BYTES, is_damage, opener_of
 from squall.errors import DataError
-
-_OPENERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
-_UNREADABLE = {
-    b"\x28\xb5\x2f\xfd": "is compressed with zstandard",
-    b"PK\x03\x04": "is a zip archive",
-    b"PAR1": "is a Parquet file",
-    b"\xff\xfe": "is UTF-16 text",
-    b"\xfe\xff": "is UTF-16 text",
-}
-_DAMAGE = (EOFError, OSError, zlib.error, lzma.LZMAError)
 
 
 def checked_file(path: Path) -> Path:
@@ -41,7 +28,9 @@ def checked_file(path: Path) -> Path:
 
 def _checked(path: Path) -> Path:
     if path.is_dir():
-        raise DataError("this is a folder, not a file", where=str(path), fix="give the path of one file")
+        raise DataError(
+            "this is a folder, not a file", where=str(path), fix=f'give a pattern for its files: "{path}/*"'
+        )
     if not path.exists():
         near = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*")], n=1)
         raise DataError(
@@ -89,7 +78,9 @@ def read_chunks(path: Path, size: int) -> Iterator[bytes]:
         while True:
             try:
                 chunk = file.read(size)
-            except _DAMAGE as error:
+            except Exception as error:
+                if not is_damage(error):
+                    raise
                 raise DataError(
                     f"the file is damaged or cut short: {error}",
                     where=str(path),
@@ -103,20 +94,11 @@ def read_chunks(path: Path, size: int) -> Iterator[bytes]:
 def _open(path: Path) -> IO[bytes]:
     try:
         with path.open("rb") as file:
-            start = file.read(6)
+            start = file.read(MAGIC_BYTES)
     except OSError as error:
         raise DataError(f"the file cannot be read: {error.strerror}", where=str(path)) from error
-    if not start:
-        raise DataError("the file is empty", where=str(path), fix="check how it was written")
-    for magic, what in _UNREADABLE.items():
-        if start.startswith(magic):
-            raise DataError(
-                f"the file {what}",
-                where=str(path),
-                fix="convert it to UTF-8 text, plain or as .gz, .bz2, .xz",
-            )
-    opener = next((o for magic, o in _OPENERS.items() if start.startswith(magic)), Path.open)
-    opened: IO[bytes] = opener(path, "rb")
+    opener = opener_of(start, str(path))
+    opened: IO[bytes] = path.open("rb") if opener is None else opener(path)
     return opened
 
 

@@ -2,57 +2,17 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import io
-import lzma
-import sys
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from squall.data.byte_sources import Input, Seen
-from squall.errors import DataError, MissingExtraError
+from squall.data.compression import is_damage, opener_of
+from squall.errors import DataError
 
 BOM = b"\xef\xbb\xbf"
 MAX_RECORD = 256_000_000
-
-_UNREADABLE = {
-    b"PK\x03\x04": "is a zip archive",
-    b"PAR1": "is a Parquet file",
-    b"\xff\xfe": "is UTF-16 text",
-    b"\xfe\xff": "is UTF-16 text",
-}
-
-
-def _open_zstd(file: Any) -> Any:
-    try:
-        if sys.version_info >= (3, 14):
-            from compression import zstd
-        else:
-            from backports import zstd
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            "the file is compressed with zstandard, which needs backports.zstd before Python 3.14",
-            fix="pip install 'squall[zstd]'",
-        ) from error
-    return zstd.ZstdFile(file)
-
-
-# What opens a file that starts with these bytes.
-_OPENERS: dict[bytes, Callable[[Any], Any]] = {
-    b"\x1f\x8b": gzip.open,
-    b"BZh": bz2.open,
-    b"\xfd7zXZ\x00": lzma.open,
-    b"\x28\xb5\x2f\xfd": _open_zstd,
-}
-
-
-def _is_damage(error: Exception) -> bool:
-    """Whether a decompressor says it; Python's for zstandard is a class that may not be installed."""
-    damage = (EOFError, OSError, zlib.error, lzma.LZMAError)
-    return isinstance(error, damage) or type(error).__name__ == "ZstdError"
 
 
 def _ignore(n_bytes: int) -> None:
@@ -73,16 +33,7 @@ def is_splittable(source: Input) -> bool:
 def _opener(source: Input) -> Callable[[Any], Any] | None:
     with source.open(0, _ignore) as file:
         start = _start(file)
-    if not start:
-        raise DataError("the file is empty", where=source.name, fix="check how it was written")
-    for magic, what in _UNREADABLE.items():
-        if start.startswith(magic):
-            raise DataError(
-                f"the file {what}",
-                where=source.name,
-                fix="convert it to UTF-8 text, plain or as .gz, .bz2, .xz, .zst",
-            )
-    return next((o for magic, o in _OPENERS.items() if start.startswith(magic)), None)
+    return opener_of(start, source.name)
 
 
 def _start(file: io.RawIOBase) -> bytes:
@@ -134,7 +85,7 @@ class Text:
             try:
                 more = self._file.readinto(buffer[n:])
             except Exception as error:
-                if isinstance(error, DataError) or not _is_damage(error):
+                if isinstance(error, DataError) or not is_damage(error):
                     raise
                 raise DataError(
                     f"the file is damaged or cut short: {error}",
