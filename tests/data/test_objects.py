@@ -122,6 +122,22 @@ def test_keys_and_delete_prefix(store):
         store.delete_prefix("")
 
 
+def test_a_deletion_that_breaks_off_leaves_what_goes_last(store, monkeypatch):
+    for key in ("a/1", "a/b/2", "a/owner", "a/z"):
+        store.put(key, b"x")
+    with monkeypatch.context() as broken, pytest.raises(KeyboardInterrupt):
+        broken.setattr("shutil.rmtree", interrupted)
+        store.delete_prefix("a", last="owner")
+    assert store.exists("a/owner")
+    store.delete_prefix("a", last="owner")
+    store.delete_prefix("a", last="owner")
+    assert store.keys() == []
+
+
+def interrupted(*_):
+    raise KeyboardInterrupt
+
+
 def test_what_a_killed_writer_leaves_is_not_listed_and_goes_with_the_folder(store, tmp_path):
     store.put("a/1", b"x")
     (tmp_path / "objects/a/2#1").write_bytes(b"half")  # obstore's name for an unfinished object

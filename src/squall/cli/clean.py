@@ -8,6 +8,7 @@ from rich.table import Table
 
 from squall.cli.show import console
 from squall.data.objects import ObjectStore, default_storage
+from squall.driver.claims import remove
 from squall.driver.cleaning import find_removable
 from squall.units import format_size
 
@@ -25,7 +26,7 @@ def run_clean(*, days: float, interrupted: bool, dry_run: bool, storage: str | N
     for item in found:
         table.add_row(item.folder, format_size(item.size), item.why)
         if not dry_run:
-            objects.delete_prefix(item.folder)
+            remove(objects, item.folder)
     console.print(objects.url, soft_wrap=True, style="bold")
     if found:
         console.print(table)

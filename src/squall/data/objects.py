@@ -190,14 +190,25 @@ class ObjectStore:
         except FileNotFoundError:
             return
 
-    def delete_prefix(self, prefix: str) -> None:
-        """Remove every object below the folder ``prefix``, and the folder."""
+    def delete_prefix(self, prefix: str, last: str | None = None) -> None:
+        """Remove every object below the folder ``prefix``, and the folder.
+
+        Parameters
+        ----------
+        prefix : str
+        last : str, optional
+            Name, in the folder, of an object that stays until all others are gone.
+        """
         checked_key(prefix)  # an empty name, which would mean the whole store, is refused
         self._count(deletes=1)
         if self._folder is not None:
+            if last is not None:
+                self._empty_folder(self._folder / prefix, prefix, last)
             self._remove_folder(self._folder / prefix, prefix)
         elif keys := self.keys(prefix):
-            self._request(prefix, lambda store: obstore.delete(store, keys))
+            kept = f"{prefix}/{last}"
+            self._delete(prefix, [key for key in keys if key != kept])
+            self._delete(prefix, [key for key in keys if key == kept])
 
     # ------------------------------------------------------------------------------- reading
 
@@ -392,12 +403,28 @@ class ObjectStore:
                 )
             return self._remote
 
+    def _delete(self, prefix: str, keys: list[str]) -> None:
+        if keys:
+            self._request(prefix, lambda store: obstore.delete(store, keys))
+
     def _remove_folder(self, folder: Path, prefix: str) -> None:
         # Also takes the unfinished files that a killed writer leaves and no listing shows.
         import shutil
 
         try:
             shutil.rmtree(folder)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self._refused(prefix, error) from error
+
+    def _empty_folder(self, folder: Path, prefix: str, but: str) -> None:
+        try:
+            for path in [path for path in folder.iterdir() if path.name != but]:
+                if path.is_dir():
+                    self._remove_folder(path, f"{prefix}/{path.name}")
+                else:
+                    path.unlink(missing_ok=True)
         except FileNotFoundError:
             return
         except OSError as error:

@@ -35,6 +35,11 @@ def release(objects: ObjectStore, folder: str) -> None:
     objects.put(f"{folder}/{NAME}", msgspec.json.encode(Owner(owner.boot, owner.namespace, 0, 0)))
 
 
+def remove(objects: ObjectStore, folder: str) -> None:
+    """Remove the folder, the claim last: were it gone before, nobody could tell whose the rest is."""
+    objects.delete_prefix(folder, last=NAME)
+
+
 def is_dead(owner: Owner) -> bool | None:
     """Whether that process has ended; None if that cannot be seen from here."""
     here = _owner(os.getpid())

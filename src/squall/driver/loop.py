@@ -16,7 +16,7 @@ from squall.data.objects import ObjectStore, default_storage
 from squall.driver import events
 from squall.driver.arrivals import Arrivals, Happened, Unheard
 from squall.driver.causes import rounds_lost, store_lost
-from squall.driver.claims import claim
+from squall.driver.claims import claim, remove
 from squall.driver.description import describe
 from squall.driver.errands import Errands
 from squall.driver.execution import Execution
@@ -193,7 +193,7 @@ class JobLoop:
 
     def _forget(self, objects: ObjectStore) -> None:
         if not self._left:
-            objects.delete_prefix(f"jobs/{self.id}")
+            remove(objects, f"jobs/{self.id}")
 
     def _check_stopped(self) -> None:
         """(during preparation) Raise if the job is to end before it has begun."""

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from squall.driver.claims import claim
+from squall.driver.claims import claim, remove
 from squall.driver.ledger import Ledger, load_prices
 from squall.driver.record import JobRecord, Recorder
 from squall.driver.window import LOOK_S, Logs, Window
@@ -216,7 +216,7 @@ class MapJob:
         try:
             with ExitStack() as resources:
                 resources.callback(self._note_end)
-                resources.callback(self._objects.delete_prefix, self._storage.folder)
+                resources.callback(remove, self._objects, self._storage.folder)
                 claim(self._objects, self._storage.folder)
                 invocations = self._open()
                 resources.callback(invocations.end, self._note_killed)
