@@ -520,3 +520,40 @@ class StringDictionary:
     ) -> _I32: ...
     def encode_strings(self, offsets: _I64, data: _Bytes) -> _I32: ...
     def to_arrays(self) -> tuple[_I64, _U8]: ...
+
+SOFTMAX: int
+
+def objective_gradient(
+    loss: int,
+    rows: _Rows,
+    labels: _F32,
+    weights: _F32 | None,
+    x: _F64,
+    fit_intercept: bool,
+    gradient: _F64,
+    curvature: _F64,
+) -> float: ...
+def hessian_product(
+    loss: int,
+    rows: _Rows,
+    weights: _F32 | None,
+    curvature: _F64,
+    v: _F64,
+    fit_intercept: bool,
+    out: _F64,
+) -> None: ...
+def hessian_diagonal(
+    loss: int, rows: _Rows, weights: _F32 | None, curvature: _F64, fit_intercept: bool, out: _F64
+) -> None: ...
+def hessian_matrix(
+    loss: int,
+    rows: _Rows,
+    weights: _F32 | None,
+    curvature: _F64,
+    n_outputs: int,
+    fit_intercept: bool,
+    out: _F64,
+) -> None: ...
+def quadratic_descent(
+    q: _F64, b: _F64, z: _F64, n_regularized: int, l1: float, l2: float, tol: float, max_sweeps: int
+) -> float: ...
