@@ -331,6 +331,9 @@ class Control(Protocol):
         stamped updates (:attr:`~squall.records.Stamp.minibatches`) and by `advance`.
         """
 
+    def look(self, job: str, slot: int) -> Registration:
+        """(driver) What an attempt that registered now would take over; the slot stays whose it is."""
+
     def advance(self, job: str, slot: int, attempt: int, minibatches: int) -> None:
         """(worker) The slot has fully applied ``minibatches`` in all.
 
