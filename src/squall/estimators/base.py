@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Sequence
 from typing import Any, Self
 
 import msgspec
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from squall.config import (
@@ -37,7 +39,7 @@ from squall.optim.schedules import SCHEDULES
 from squall.planning.foresight import foresight
 from squall.preprocessing.layout import FeatureLayout
 from squall.protocols import Model, StrategySettings
-from squall.records import Bill, ColumnSpec, DenseBlock, Float32, Float64, OptimizerSpec
+from squall.records import Bill, ColumnSpec, DenseBlock, Float32, Float64, OptimizerSpec, SolverRound
 from squall.worker.strategies import ParameterServer, is_strategy
 
 
@@ -57,7 +59,9 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
         The same by item.
     stopped_ : str
         Why training ended: ``"epochs"``, ``"target loss"``, ``"early stopping"``,
-        ``"deadline"``, ``"budget"``, ``"stopped by the user"`` or ``"interrupted"``.
+        ``"converged"``, ``"deadline"``, ``"budget"``, ``"stopped by the user"`` or ``"interrupted"``.
+    converged_ : bool
+        Only of strategies that solve to a tolerance (`ADMM`): whether they did.
     learning_rate_, batch_size_ : float, int
         Those that were used, where ``"auto"`` was asked for.
     """
@@ -138,6 +142,7 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
                 where=type(self).__name__,
                 fix="give fit some: fit(train, validation=test)",
             )
+        epochs = strategy.epochs(int(self.epochs))
         whole = self if whole is None else whole
         target = self._target(data)
         plan = Preparation(
@@ -151,18 +156,19 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
             describe=lambda: describe_fitting(whole, plan.columns, target.classes),
             together=strategy.synchronous and strategy.needs_tables,
             apart=not strategy.needs_tables,
+            minibatches=not strategy.whole_shares,
             run=run,
         )
         spec = JobSpec(
             run=run,
             n_workers=n_workers,
-            epochs=int(self.epochs),
+            epochs=epochs,
             seed=self._seed(run),
             strategy=msgspec.to_builtins(strategy),
             prepare=plan.prepare,
             evaluate=None if held_out is None else plan.evaluate,
             target_loss=None if self.target_loss is None else float(self.target_loss),
-            project=foresight(run, n_workers, int(self.epochs), strategy),
+            project=foresight(run, n_workers, epochs, strategy),
             patience=None if self.early_stopping is None else int(self.early_stopping),
             tags=tags or {},
         )
@@ -183,6 +189,10 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
         self.learning_rate_ = result.prepared.optimizer.learning_rate
         self.batch_size_ = result.prepared.batch_size
         self._take(result.weights, classes, result.prepared.model)
+        solver = self.history_[-1].solver if self.history_ else None
+        if solver is not None:
+            self.converged_ = solver.converged
+            _warn_unless_converged(solver, self.stopped_, self.n_iter_)
 
     def _recipe(self) -> Recipe:
         return Recipe(
@@ -365,6 +375,17 @@ def _is_other(value: Any, users: Collection[str], known: Collection[str]) -> boo
 def _no_effect(name: str, value: Any, what: str, chosen: str, users: Collection[str]) -> str:
     fitting = " or ".join(f'{what}="{user}"' for user in users)
     return f"{name}={value!r} has no effect with {what}={chosen!r}; leave it None, or choose {fitting}"
+
+
+def _warn_unless_converged(solver: SolverRound, stopped: str, rounds: int) -> None:
+    if stopped == "epochs" and not solver.converged:
+        warnings.warn(
+            f"it has not converged in {rounds} rounds: the residuals are {solver.primal_residual:.2g} and "
+            f"{solver.dual_residual:.2g}; allow more, with a larger max_rounds, or less precision, with a "
+            "larger tol",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
 
 
 def _check_run(strategy: StrategySettings, run: Run, n_workers: int) -> None:

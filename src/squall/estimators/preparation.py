@@ -96,6 +96,7 @@ class Preparation:
         describe: Callable[[], Any] = lambda: None,
         together: bool = False,
         apart: bool = False,
+        minibatches: bool = True,
         run: Run | None = None,
     ) -> None:
         self._recipe, self._data, self._target, self._held_out = recipe, data, target, held_out
@@ -103,6 +104,7 @@ class Preparation:
         self._describe, self._run = describe, run
         self._together = together  # one step of the model takes a minibatch of every worker
         self._apart = apart  # each worker counts its own steps
+        self._minibatches = minibatches  # otherwise no optimiser is used
         self.columns: list[ColumnSpec] = []
 
     def prepare(self, objects: ObjectStore, prefix: str, check: Callable[[], None]) -> Prepared:
@@ -121,7 +123,8 @@ class Preparation:
         manifest = write_training(rows, objects, training, self._seed)
         self._model = recipe.model(layout.n_features, target)
         sample = read_training(objects, manifest.partitions[0])
-        _warn_of_scales(sample)
+        if self._minibatches:
+            _warn_of_scales(sample)
         if held_out is not None:
             blocks = target.held_out(held_out, aligned(held_out, self.columns, "the model").blocks())
             rows = _encoded(blocks, layout, check)
@@ -141,6 +144,8 @@ class Preparation:
         batch_size = self._batch_size(manifest.rows) * (self._n_workers if self._together else 1)
         # The paper's beta of 1 is for gradients of single rows; ours are means of a minibatch.
         spec = msgspec.structs.replace(spec, beta=spec.beta / batch_size)
+        if not self._minibatches:
+            return msgspec.structs.replace(spec, learning_rate=1.0)
         if rate is None:
             rate = choose_learning_rate(
                 self._model, sample, spec, batch_size=batch_size, epochs=recipe.epochs, seed=self._seed

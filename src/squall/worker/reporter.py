@@ -8,7 +8,7 @@ import time
 from squall.data.iterator import BlockVisit, Visits
 from squall.data.objects import ObjectStore
 from squall.protocols import Control, FunctionContext
-from squall.records import Phases, Report, Steps, WorkerTask
+from squall.records import Phases, Report, SolverRound, Steps, WorkerTask
 
 INTERVAL_S = 0.2
 ALL_A_SECOND = 100.0
@@ -73,6 +73,7 @@ class Reporter:
         self._epochs_done = 0  # by this attempt's own word
         self.sent = 0
         self._rows = 0
+        self._solver: SolverRound | None = None
         self._loss_sum = self._weight_sum = 0.0
         self._last = time.monotonic()
         self._cpu = time.process_time()
@@ -84,6 +85,7 @@ class Reporter:
         self._rows += steps.rows
         self._loss_sum += steps.loss_sum
         self._weight_sum += steps.weight_sum
+        self._solver = steps.solver or self._solver
         phases = self._phases
         phases.pull += steps.pull_s
         phases.push += steps.push_s
@@ -159,8 +161,9 @@ class Reporter:
             billed_s=self._cold_start_s + time.monotonic() - self._started,
             phases=self._phases,
             number=self.sent + 1,
+            solver=self._solver,
         )
         self._control.report(self._task.job, report)
         self.sent += 1
         self._phases, self._cpu, self._last = Phases(), cpu, time.monotonic()
-        self._rows, self._loss_sum, self._weight_sum = 0, 0.0, 0.0
+        self._rows, self._loss_sum, self._weight_sum, self._solver = 0, 0.0, 0.0, None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,7 @@ _BALANCED_EVERY, _BALANCED_UNTIL = 2, 10
 _BALANCE_RANGE = (0.2, 5.0)
 _BALANCE_WORTH = 1.5  # a smaller change of rho is not worth what acceleration then forgets
 _FULL_RIDGE, _DIAGONAL_FLOOR = 1e-4, 1e-8  # of the mean diagonal
+_FACTS = ("round", "rho", "residual", "first_objective")
 _SCALARS = 5  # beside the inner products with earlier residuals
 
 
@@ -152,6 +153,8 @@ class Consensus:
         Not there before `begin`.
     round : int
         Rounds that are done.
+    forgotten : bool
+        Whether the others remember earlier rounds, and this worker, which has taken over, does not.
     """
 
     metric: Metric
@@ -159,11 +162,40 @@ class Consensus:
     def __init__(self, settings: ConsensusSettings, z: Float64) -> None:
         self.settings, self.z, self.solution = settings, z, z
         self.round, self.rho = 0, settings.rho
+        self.forgotten = False
         self.residual = math.inf  # of all workers together
         self.first_objective = math.nan
         self.dual_sum = np.zeros_like(z)
         self._memory: list[_Remembered] = []
         self._gram = np.zeros((0, 0))
+
+    def state(self, *, whole: bool) -> tuple[dict[str, Any], dict[str, Float64]]:
+        """What `restored` needs, but for the metric: plain facts, and arrays.
+
+        ``whole`` has also what acceleration remembers.
+        """
+        facts = {name: getattr(self, name) for name in (*_FACTS, "remembered")}
+        arrays = {"z": self.z, "solution": self.solution, "dual_sum": self.dual_sum}
+        if whole and self._memory:
+            arrays["gram"] = self._gram
+            arrays["common"] = np.array([[m.dual_residual, m.dual, m.step, m.z] for m in self._memory])
+        return facts, arrays
+
+    @staticmethod
+    def restored(
+        settings: ConsensusSettings, facts: dict[str, Any], arrays: dict[str, Float64], curvature: Float64
+    ) -> Consensus:
+        """As it was when it gave its `state`; ``curvature`` is the sum that the metric is of."""
+        consensus = Consensus(settings, arrays["z"])
+        for name in _FACTS:
+            setattr(consensus, name, facts[name])
+        consensus.solution, consensus.dual_sum = arrays["solution"], arrays["dual_sum"]
+        consensus.metric = consensus._metric(curvature)
+        if "gram" in arrays:
+            consensus._gram = arrays["gram"]
+            consensus._memory = [_Remembered(*vectors) for vectors in arrays["common"]]
+        consensus.forgotten = consensus.remembered != facts["remembered"]
+        return consensus
 
     @property
     def remembered(self) -> int:
@@ -227,7 +259,7 @@ class Consensus:
         forget = sums.forgotten > 0 or residual > 2 * self.residual or settings.depth == 0
         keep = 1 if forget else settings.depth
         self._memory, self._gram = self._memory[-keep:], self._gram[-keep:, -keep:]
-        self.residual = residual
+        self.residual, self.forgotten = residual, False
         return forget
 
     def _mixture(self) -> Float64:

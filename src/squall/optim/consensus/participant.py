@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from squall.optim.consensus.admm import Consensus, Contribution, Decision, Round
+from squall.optim.consensus.admm import Consensus, ConsensusSettings, Contribution, Decision, Round
 from squall.optim.consensus.metrics import DiagonalMetric, MatrixMetric
 from squall.optim.consensus.subproblem import (
     LazyNewton,
@@ -55,13 +55,14 @@ class Participant:
         self.u = np.zeros_like(consensus.z)
         self._vector = self.u
         self._memory: list[_Own] = []
-        self._curvature: Float64 | None = None  # of its own rows
+        self._curvature: Float64 | None = None  # of its own rows, at `_reference`
+        self._reference = consensus.z
         self._solver: LazyNewton | TruncatedNewton | None = None
 
     def prepare(self) -> Float64:
         """Mean loss at z and curvature there, to be summed for `begin`."""
         loss, _ = self._objective.gradient(self.consensus.z)
-        self._curvature = self._measured()
+        self._reference, self._curvature = self.consensus.z, self._measured()
         return np.append(self._curvature, loss)
 
     def begin(self, sums: Float64) -> None:
@@ -85,13 +86,14 @@ class Participant:
         if consensus.renews:
             self._objective.gradient(solved.x)
             curvature = self._curvature = self._measured()
+            self._reference = solved.x
         return Contribution(
             self._vector,
             float(moved @ pull),
             solved.loss,
             float(subproblem.passes + consensus.renews),
             float(self.u @ metric.times(self.u)),
-            float(len(self._memory) != consensus.remembered),
+            float(consensus.forgotten or len(self._memory) != consensus.remembered),
             products,
             curvature,
         )
@@ -101,6 +103,31 @@ class Participant:
         done, decision = self.consensus.step(sums)
         self._follow(decision)
         return done
+
+    def state(self, *, whole: bool) -> tuple[dict[str, Any], dict[str, Float64]]:
+        """What `restored` needs, but for the metric: plain facts, and arrays.
+
+        ``whole`` has also what acceleration remembers.
+        """
+        facts, arrays = self.consensus.state(whole=whole)
+        arrays |= {"u": self.u, "reference": self._reference}
+        if whole and self._memory:
+            arrays["own"] = np.array([[own.residual, own.dual] for own in self._memory])
+        return facts, arrays
+
+    @staticmethod
+    def restored(
+        objective: Objective,
+        settings: ConsensusSettings,
+        facts: dict[str, Any],
+        arrays: dict[str, Float64],
+        curvature: Float64,
+    ) -> Participant:
+        """As it was when it gave its `state`; ``curvature`` is the sum that the metric is of."""
+        participant = Participant(objective, Consensus.restored(settings, facts, arrays, curvature))
+        participant.u, participant._reference = arrays["u"], arrays["reference"]
+        participant._memory = [_Own(*pair) for pair in arrays.get("own", ())]
+        return participant
 
     def _follow(self, decision: Decision) -> None:
         dual = self._vector - decision.step
@@ -124,7 +151,7 @@ class Participant:
         """The subproblem's solver for the present metric, with the curvature measured last."""
         if self._solver is None:
             if self._curvature is None:  # it has taken over from another attempt
-                self._objective.gradient(self.consensus.z)
+                self._objective.gradient(self._reference)
                 self._curvature = self._measured()
             metric = self.consensus.metric
             if isinstance(metric, MatrixMetric):

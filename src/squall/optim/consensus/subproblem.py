@@ -16,7 +16,9 @@ _HALVINGS = 30
 class Objective(Protocol):
     """A smooth convex function; see :class:`squall.models.objectives.ShareObjective`."""
 
-    n: int
+    @property
+    def n(self) -> int:
+        """Coefficients."""
 
     def gradient(self, x: Float64) -> tuple[float, Float64]:
         """Value and gradient; sets the point of second derivatives."""
