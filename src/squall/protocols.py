@@ -30,6 +30,7 @@ from squall.records import (
     Stamp,
     Steps,
     Sync,
+    TableContents,
     TableSpec,
     Update,
 )
@@ -208,6 +209,20 @@ class Tables(Protocol):
 
     def add(self, name: str, rows: Int64, deltas: Float32, stamp: Stamp, *, half: bool = False) -> bool:
         """Add raw ``deltas`` to the weights, past the optimiser; otherwise as `push`."""
+
+    def dump(self, name: str) -> TableContents:
+        """All rows with their optimiser's state.  What is updated meanwhile may be there in part."""
+
+    def load(self, name: str, contents: TableContents) -> None:
+        """(driver) Set all rows, their optimiser's state and the step.  Nobody may use it meanwhile.
+
+        What slots have sent, and how far they are, stays as it is.
+
+        Raises
+        ------
+        StoreError
+            If the contents are not those of a table of this shape and optimiser.
+        """
 
 
 @runtime_checkable
