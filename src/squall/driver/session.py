@@ -14,6 +14,7 @@ import numpy as np
 
 from squall.config import STORES, Run, is_elsewhere
 from squall.data.objects import ObjectStore
+from squall.data.starting import read_beginning
 from squall.driver.events import Leg
 from squall.driver.keeping import checkpoints_of
 from squall.driver.listening import Emit, listen_to, telling
@@ -21,12 +22,13 @@ from squall.driver.spec import JobSpec, Prepared, StoppedError
 from squall.errors import JobError, SettingError, StoreError, StoreLostError
 from squall.log import get_logger
 from squall.protocols import Endpoint
-from squall.records import Shape, TableSpec, WorkerTask
+from squall.records import Float32, Shape, TableContents, TableSpec, WorkerTask
 from squall.registry import BACKENDS
 from squall.store import Store, StoreAddress, connect
 from squall.store.auth import store_token
 from squall.store.connection import Patience
 from squall.store.process import end_silent_store, shared_store
+from squall.store.table import table_stride
 from squall.worker.strategies import strategy_from_dict
 
 T = TypeVar("T")
@@ -148,6 +150,15 @@ class Session:
         assert self._present is not None
         return self._present
 
+    def trained(self) -> tuple[Float32, TableContents | None]:
+        """The weights and, where the job keeps it, all that the table holds; no worker is at work."""
+        name, tables = self.present.task.table, self.store.tables
+        if not self._spec.keeps_state:
+            return tables.pull(name), None
+        contents = tables.dump(name)
+        dim = tables.describe(name).dim
+        return np.ascontiguousarray(contents.array[:, :dim]), contents
+
     @property
     def checkpoint(self) -> Callable[[int], None] | None:
         """Writes a checkpoint of that number; None where the store outlives this process."""
@@ -207,11 +218,26 @@ class Session:
                 resumed=resumed,
             )
             store.tables.create(table, source)
+            if source is None:
+                self._begin_from(table)
             # Maps it, where it is mapped: the model can then be had although the store has died.
             store.tables.pull(table.name, np.zeros(0, dtype=np.int64))
             kept = resources.pop_all()
         self._resources.callback(kept.close)
         return OpenLeg(leg, name, endpoint, self._task(leg, name, table), kept.close)
+
+    def _begin_from(self, table: TableSpec) -> None:
+        """Fill a new table with what the job begins with, if that is given.
+
+        A blob of the job's tells a driver that takes over that it has been done: no worker was launched
+        before, and none may lose what it has trained.
+        """
+        key, done = self._prepared.initial, f"{table.name}/begun"
+        if key is None or self.store.blobs.get(done) is not None:
+            return
+        beginning = read_beginning(self._objects, key)
+        self.store.tables.load(table.name, beginning.contents(table_stride(table)))
+        self.store.blobs.put(done, b"begun")
 
     def _task(self, leg: Leg, name: str, table: TableSpec) -> WorkerTask:
         spec, prepared = self._spec, self._prepared

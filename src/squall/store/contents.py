@@ -20,7 +20,7 @@ def dump_rows(table: ParameterTable, request: wire.DumpRows) -> wire.DumpedRows:
     if not 0 <= request.first <= rows:
         raise StoreError(f"there is no row {request.first}", where=f"table {request.name!r}")
     part = table.dump(request.first, min(rows - request.first, _height(stride)))
-    return wire.DumpedRows(rows, stride, table.step, memoryview(part.reshape(-1).view(np.uint8)))
+    return wire.DumpedRows(rows, stride, table.step, part.reshape(-1).view(np.uint8).data)
 
 
 def load_rows(table: ParameterTable, request: wire.LoadRows) -> None:
@@ -53,7 +53,7 @@ def load_table(connection: Connection, name: str, contents: TableContents) -> No
     stride = array.shape[1]
     for first in range(0, len(array), _height(stride)):
         part = array[first : first + _height(stride)]
-        values = memoryview(part.reshape(-1).view(np.uint8))
+        values = part.reshape(-1).view(np.uint8).data
         connection.request(wire.LoadRows(name, first, stride, contents.step, values), wire.Done)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -305,7 +305,8 @@ class TablesContract(OfTables):
     def test_contents_of_another_table_change_nothing(self, tables: Tables, name: str) -> None:
         contents = tables.dump(name)
         ones = np.ones_like(contents.array)
-        for array in (ones[:-1], ones[:, :-1], ones.astype(np.float64)):
+        wrong: list[Any] = [ones[:-1], ones[:, :-1], ones.astype(np.float64)]
+        for array in wrong:
             with pytest.raises(StoreError, match="contents"):
                 tables.load(name, contents._replace(array=array))
         with pytest.raises(StoreError, match="contents"):
