@@ -59,6 +59,18 @@ def test_weights_reach_every_store_and_optimizer(store, optimizer):
     assert model.history_[0].loss < (cold[0].loss + cold[-1].loss) / 2
 
 
+def test_a_strategy_without_tables_begins_warm_too():
+    model = LogisticRegression(epochs=2, warm_start=True, learning_rate=0.1).fit(X, THREE)
+    cold = model.history_
+    model.set_params(strategy=squall.ModelAveraging())
+    with squall.Run(workers=2):
+        assert model.fit(X, THREE).history_[0].loss < (cold[0].loss + cold[-1].loss) / 2
+        before = model.score(X, THREE)
+        model.partial_fit(X, THREE)
+    assert model._optimizer_state is None
+    assert model.score(X, THREE) >= before - 0.02
+
+
 def test_without_warm_start_each_fit_begins_anew():
     model = LogisticRegression(random_state=0).fit(X, y)
     first = model.coef_

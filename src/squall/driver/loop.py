@@ -238,9 +238,9 @@ class JobLoop:
                     execution.carry_out(command, now)
         if machine.error is not None:
             raise machine.error
-        if not machine.trained_rows:
-            raise stopped_early("any row was trained on", machine.reason)
-        weights, contents = session.trained()
+        weights, contents = session.trained() if machine.trained_rows else (None, None)
+        if weights is None:
+            raise stopped_early("workers had made a model", machine.reason)
         if self.spec.patience is None:
             return weights, contents
         return measurer.best(weights), None  # the state is not that of the best weights

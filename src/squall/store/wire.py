@@ -346,6 +346,13 @@ class GetProgress(_Message, frozen=True):
     slot: int
 
 
+class LookAtSlot(_Message, frozen=True):
+    """`Control.look`; replied to by :class:`Registered`."""
+
+    job: str
+    slot: int
+
+
 class RequestStop(_Message, frozen=True):
     """`Control.request_stop`."""
 
@@ -372,7 +379,7 @@ Greeting = Hello | Proof
 TableRequest = CreateTable | DropTable | DescribeTable | AttachTable | Meet | DumpRows | LoadRows
 BlobUpdate = PutBlob | CompareAndSet | AddToCounter | Reduce
 BlobRequest = BlobUpdate | PutPart | DropUpload | GetBlobs | GetPart | WaitBlob | GetReduced | DeleteBlob
-SlotRequest = Register | SaveState | SendReport | Advance | GetProgress | Barrier | Finish
+SlotRequest = Register | SaveState | SendReport | Advance | GetProgress | LookAtSlot | Barrier | Finish
 ControlRequest = OpenJob | CloseJob | AttachJob | SlotRequest | GetReports | RequestStop | AskStop
 OfOwner = Listen | KeepJob | RestoreJob
 Request = Greeting | OfOwner | GetStat | TakeSnapshot | TableRequest | BlobRequest | ControlRequest
@@ -518,7 +525,7 @@ class Reduced(_Message, frozen=True):
 
 
 class Registered(_Message, frozen=True):
-    """What the new attempt takes over."""
+    """What the new attempt takes over, or would."""
 
     registration: Registration
 
