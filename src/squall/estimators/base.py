@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import msgspec
@@ -30,6 +31,7 @@ from squall.errors import SettingError
 from squall.estimators.columns import ColumnsMixin, aligned, as_dataset, check_not_empty, training_data
 from squall.estimators.history import History
 from squall.estimators.plain import describe_fitting
+from squall.estimators.predecessors import Part, Predecessor
 from squall.estimators.preparation import Preparation, Recipe, as_validation
 from squall.estimators.progress import wait_showing_progress
 from squall.estimators.targets import Target
@@ -124,16 +126,23 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
         before: Sequence[BaseTransformer] = (),
         whole: Any = None,
         tags: dict[str, str] | None = None,
+        part: Part | None = None,
     ) -> Job[Any]:
         """Submit the job that fits ``before`` and then this model, in place.
 
-        The job's result is ``whole``, by default this model.
+        The job's result is ``whole``, by default this model.  With a ``part`` it is one epoch of more.
         """
         self._check_settings()
         run = checked_run(run, "fit")
         strategy = ParameterServer() if self.strategy is None else self.strategy
         n_workers = run.resolve_workers(data.n_rows)
         _check_run(strategy, run, n_workers)
+        if part is not None and strategy.whole_shares:
+            raise SettingError(
+                f"with {strategy!r} a fit solves for all its rows, and would forget those before",
+                where=f"{type(self).__name__}.partial_fit",
+                fix="use fit with warm_start=True on all rows, or another strategy",
+            )
         check_not_empty(data)
         held_out = None if validation is None else as_validation(validation)
         if held_out is None and (self.target_loss is not None or self.early_stopping is not None):
@@ -142,28 +151,33 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
                 where=type(self).__name__,
                 fix="give fit some: fit(train, validation=test)",
             )
-        epochs = strategy.epochs(int(self.epochs))
         whole = self if whole is None else whole
-        target = self._target(data)
+        target = self._target(data) if part is None else part.target
+        recipe = self._recipe()
+        if part is not None and part.learning_rate is not None:
+            recipe = replace(recipe, learning_rate=part.learning_rate)
+        epochs = strategy.epochs(int(self.epochs)) if part is None else 1
+        seed = (self._seed(run) + (0 if part is None else part.number)) % _SEEDS
         plan = Preparation(
-            self._recipe(),
+            recipe,
             data,
             target,
             held_out,
             before,
             n_workers,
-            self._seed(run),
+            seed,
             describe=lambda: describe_fitting(whole, plan.columns, target.classes),
             together=strategy.synchronous and strategy.needs_tables,
             apart=not strategy.needs_tables,
             minibatches=not strategy.whole_shares,
             run=run,
+            predecessor=self._predecessor() if part is None else part.predecessor,
         )
         spec = JobSpec(
             run=run,
             n_workers=n_workers,
             epochs=epochs,
-            seed=self._seed(run),
+            seed=seed,
             strategy=msgspec.to_builtins(strategy),
             prepare=plan.prepare,
             evaluate=None if held_out is None else plan.evaluate,
@@ -171,6 +185,7 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
             project=foresight(run, n_workers, epochs, strategy),
             patience=None if self.early_stopping is None else int(self.early_stopping),
             tags=tags or {},
+            keeps_state=self._keeps_state,
         )
 
         def finish(ended: JobResult) -> Any:
@@ -223,6 +238,12 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
 
     epochs: int
     random_state: int | None
+
+    _keeps_state = False  # whether to keep what the optimiser knows at the end
+
+    def _predecessor(self) -> Predecessor | None:
+        """The fitted model with whose weights a fit begins, if any."""
+        return None
 
     def _target(self, data: Dataset) -> Target:
         """What the labels of ``data`` mean to this model.
@@ -359,6 +380,8 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
 
 MOMENTUM, BETA_1, BETA_2, DECAY = 0.9, 0.9, 0.999, 1.0
 """What None stands for in the settings of that name."""
+
+_SEEDS = 1 << 63
 
 USED_BY = {"momentum": ("momentum", "nesterov"), "beta_1": ("adam",), "beta_2": ("adam",)}
 """Settings that only some optimisers use."""

@@ -11,7 +11,7 @@ import numpy as np
 from squall.config import Problems, is_integer, is_number
 from squall.models import model_from_dict
 from squall.protocols import Model, Store, Strategy
-from squall.records import Float32, WorkerTask
+from squall.records import Float32, TableContents, WorkerTask
 from squall.worker.consensus import ConsensusRounds
 from squall.worker.rounds import latest, packed, shown, start_key, unpacked
 
@@ -127,6 +127,12 @@ class ADMM(msgspec.Struct, frozen=True, tag="admm", repr_omit_defaults=True):
         kept = None if source is None else latest(store, source)
         if kept is not None:
             store.blobs.put(start_key(task.job), packed({"z": kept[1]["solution"]}))
+
+    def begin(self, store: Store, task: WorkerTask, contents: TableContents) -> None:
+        """See :class:`squall.protocols.StrategySettings`: the point that all begin with."""
+        dim = model_from_dict(task.model).table(task.table, task.optimizer).dim
+        z = contents.array[:, :dim].astype(np.float64).ravel()
+        store.blobs.put(start_key(task.job), packed({"z": z}))
 
     def weights(self, store: Store, task: WorkerTask) -> Float32 | None:
         """See :class:`squall.protocols.StrategySettings`: what came of the last round."""
