@@ -125,7 +125,7 @@ def test_the_bits_of_a_planned_job_are_always_the_same(tmp_path: Path, planned: 
         *(
             pytest.param(moment, store, marks=pytest.mark.slow)
             for store in ("embedded", "folder")
-            for moment in ("0:after", "1:during", "Proceed:after", "EndLeg:during", "Switch:before", "finishing")
+            for moment in ("0:after", "1:during", "Proceed:after", "EndLeg:during", "finishing")
         ),
     ],
 )

@@ -15,6 +15,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from io import FileIO
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -513,7 +514,7 @@ def _write_file(folder: Path, key: str, pieces: Iterable[bytes | memoryview], *,
         partial.unlink(missing_ok=True)
 
 
-def _created(path: Path) -> io.FileIO:
+def _created(path: Path) -> FileIO:
     """A new file, open for writing, in a folder that is made if it is not there."""
     left = _TRIES
     while True:
