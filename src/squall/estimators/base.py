@@ -224,12 +224,19 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
                 clip_value=None if self.clip_value is None else float(self.clip_value),
                 clip_norm=None if self.clip_norm is None else float(self.clip_norm),
             ),
-            learning_rate=None if is_auto(self.learning_rate) else float(self.learning_rate),
+            learning_rate=self._rate,
             batch_size=None if is_auto(self.batch_size) else int(self.batch_size),
             epochs=int(self.epochs),
             decay=_or(self.decay, DECAY),
             warmup=float(self.warmup),
         )
+
+    @property
+    def _rate(self) -> float | None:
+        """None for one that is to be tried out, where steps are made at all."""
+        if not is_auto(self.learning_rate):
+            return float(self.learning_rate)
+        return 0.0 if self.strategy is not None and self.strategy.whole_shares else None
 
     def _seed(self, run: Run) -> int:
         return int(run.random_state if self.random_state is None else self.random_state)
