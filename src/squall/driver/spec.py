@@ -26,6 +26,7 @@ class Prepared:
     batch_size: int
     rows: int  # of the training data
     fitting: Any = None  # plain data: what it takes to make the fitted model, beside the weights
+    learned: Any = None  # what else was learned of the data; stays with the client
 
 
 @dataclass(frozen=True)

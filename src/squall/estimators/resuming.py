@@ -44,10 +44,11 @@ def open_job(url: str) -> Job[Any]:
         model._finish(ended, fitting.columns, np.asarray(fitting.classes))
         return whole
 
-    return Job(_spec(objects, description), finish, resumption)
+    learned = model._recalled(objects, f"jobs/{job}")
+    return Job(_spec(objects, description, learned), finish, resumption)
 
 
-def _spec(objects: ObjectStore, description: JobDescription) -> JobSpec:
+def _spec(objects: ObjectStore, description: JobDescription, learned: Any) -> JobSpec:
     plain = description.prepared
     prepared = Prepared(
         training=plain.training,
@@ -55,6 +56,7 @@ def _spec(objects: ObjectStore, description: JobDescription) -> JobSpec:
         optimizer=plain.optimizer,
         batch_size=plain.batch_size,
         rows=plain.rows,
+        learned=learned,
     )
     return JobSpec(
         run=run_of(description),
