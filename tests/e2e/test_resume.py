@@ -83,7 +83,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
 
 
 COMMANDS = [command.__name__ for command in get_args(REACHING_OUT)]
-QUICK = ("EndLeg:during", "Switch:before", "Switch:after", "Cancel:after")
+QUICK = ("EndLeg:during", "Switch:after")
 
 
 @pytest.mark.parametrize(
@@ -116,6 +116,7 @@ def test_the_bits_of_a_planned_job_are_always_the_same(tmp_path: Path, planned: 
     assert np.array_equal(fit_planned(str(tmp_path)), planned)
 
 
+@pytest.mark.slow
 def test_a_job_killed_while_its_last_epoch_is_measured(tmp_path: Path, expected: np.ndarray) -> None:
     fitted = squall.Job.open(killed(tmp_path, "tcp", "bsp", "finishing")).wait()
     assert np.array_equal(fitted.steps[-1][1].coef_, expected)
@@ -142,6 +143,7 @@ def test_a_store_that_outlives_the_client_is_gone_on_with(tmp_path: Path) -> Non
         assert any(a.first_minibatch > 0 for a in resumed), "nothing was lost, so nothing begins anew"
 
 
+@pytest.mark.slow
 def test_a_store_that_is_gone_may_come_back_and_the_job_waits_for_it(tmp_path: Path) -> None:
     X, y = resumed_script.data()
     snapshots = str(tmp_path / "snapshots")

@@ -582,7 +582,9 @@ def test_one_worker_in_step_is_one_worker():
         np.testing.assert_allclose(other.coef_, alone.coef_, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "ftrl"])
+@pytest.mark.parametrize(
+    "optimizer", ["adagrad", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sgd", "ftrl"))]
+)
 def test_in_step_a_penalty_weighs_what_it_does_alone(optimizer):
     settings = {"epochs": 100, "l2": 0.1, "optimizer": optimizer, "learning_rate": 0.1, "batch_size": 16}
     alone = LogisticRegression(**settings).fit(X, y)
