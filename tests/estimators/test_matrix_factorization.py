@@ -204,6 +204,11 @@ def test_wrong_settings_are_told_all_at_once():
         assert name in ("target_loss", "strategy") or f"{name}=" in str(told.value), name
 
 
+def test_a_strategy_of_means_is_refused():
+    with pytest.raises(SettingError, match=r"strategy=ModelAveraging.* takes means of whole models"):
+        MatrixFactorization(strategy=squall.ModelAveraging()).fit(X, y)
+
+
 def test_no_transformer_comes_before_it():
     with pytest.raises(SettingError, match=r"ids are taken as they are(?s:.)*leave out the steps"):
         squall.make_pipeline(squall.MaxAbsScaler(), MatrixFactorization()).fit(X, y)

@@ -24,9 +24,9 @@ from squall.estimators.targets import Target
 from squall.estimators.transformers import BaseTransformer
 from squall.models.matrix_factorization import SCHEDULES, MatrixFactorizationModel
 from squall.preprocessing.ids import IdTransform, id_columns, pair_column
-from squall.protocols import Model, Objects
+from squall.protocols import Model, Objects, StrategySettings
 from squall.records import ColumnSpec, CsrBlock, Float32, Float64, Int32, Int64, OptimizerSpec
-from squall.worker.strategies import ParameterServer
+from squall.worker.strategies import is_strategy
 
 Ids = npt.NDArray[Any]
 
@@ -112,7 +112,7 @@ class MatrixFactorization(RegressorMixin, BaseModel):  # type: ignore[misc]
         target_loss: float | None = None,
         early_stopping: int | None = None,
         random_state: int | None = None,
-        strategy: ParameterServer | None = None,
+        strategy: StrategySettings | None = None,
     ) -> None:
         self.n_factors = n_factors
         self.epochs = epochs
@@ -150,6 +150,11 @@ class MatrixFactorization(RegressorMixin, BaseModel):  # type: ignore[misc]
         problems.integer("batch_size", self.batch_size, 1, auto=True)
         problems.choice("learning_rate_schedule", self.learning_rate_schedule, SCHEDULES)
         self._check_ending(problems)
+        if is_strategy(self.strategy) and not self.strategy.needs_tables:
+            problems.add(
+                f"strategy={self.strategy!r} takes means of whole models, in which a user whom one worker "
+                "has would fade; choose squall.ParameterServer()"
+            )
         problems.raise_if_any()
 
     def _recipe(self) -> Recipe:
