@@ -150,7 +150,7 @@ class MatrixFactorization(RegressorMixin, BaseModel):  # type: ignore[misc]
         problems.integer("batch_size", self.batch_size, 1, auto=True)
         problems.choice("learning_rate_schedule", self.learning_rate_schedule, SCHEDULES)
         self._check_ending(problems)
-        if is_strategy(self.strategy) and not self.strategy.needs_tables:
+        if self.strategy is not None and is_strategy(self.strategy) and not self.strategy.needs_tables:
             problems.add(
                 f"strategy={self.strategy!r} takes means of whole models, in which a user whom one worker "
                 "has would fade; choose squall.ParameterServer()"
