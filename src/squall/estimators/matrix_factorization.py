@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,9 +9,8 @@ import numpy.typing as npt
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from squall.config import Problems, Run, is_auto
+from squall.config import Problems, is_auto
 from squall.data.dataset import Dataset
-from squall.driver.job import Job
 from squall.driver.spec import JobResult
 from squall.errors import DataError
 from squall.estimators.base import BaseModel
@@ -21,7 +19,6 @@ from squall.estimators.preparation import Preparation, Recipe
 from squall.estimators.ratings import Catalog, RatingsPreparation, RatingsTarget, recalled_catalog
 from squall.estimators.regression import determination
 from squall.estimators.targets import Target
-from squall.estimators.transformers import BaseTransformer
 from squall.models.matrix_factorization import SCHEDULES, MatrixFactorizationModel
 from squall.preprocessing.ids import IdTransform, id_columns, pair_column
 from squall.protocols import Model, Objects, StrategySettings
@@ -128,18 +125,6 @@ class MatrixFactorization(RegressorMixin, BaseModel):  # type: ignore[misc]
 
     # ------------------------------------------------------------------------------------ training
 
-    def _start(
-        self,
-        data: Dataset,
-        validation: Any,
-        run: Run | None,
-        before: Sequence[BaseTransformer] = (),
-        whole: Any = None,
-        tags: dict[str, str] | None = None,
-    ) -> Job[Any]:
-        id_columns(data.columns)
-        return super()._start(data, validation, run, before, whole, tags)
-
     def _check_settings(self) -> None:
         problems = Problems(type(self).__name__)
         problems.integer("n_factors", self.n_factors, 1, high=1 << 16)
@@ -169,6 +154,7 @@ class MatrixFactorization(RegressorMixin, BaseModel):  # type: ignore[misc]
         )
 
     def _target(self, data: Dataset) -> Target:
+        id_columns(data.columns)  # what is no ratings is told before there is a job
         return RatingsTarget(data)
 
     def _math(self, n_features: int, target: Target) -> Model:

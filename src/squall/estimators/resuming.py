@@ -45,10 +45,11 @@ def open_job(url: str) -> Job[Any]:
         return whole
 
     learned = model._recalled(objects, f"jobs/{job}")
-    return Job(_spec(objects, description, learned), finish, resumption)
+    spec = _spec(objects, description, learned, keeps_state=model._keeps_state)
+    return Job(spec, finish, resumption)
 
 
-def _spec(objects: ObjectStore, description: JobDescription, learned: Any) -> JobSpec:
+def _spec(objects: ObjectStore, description: JobDescription, learned: Any, *, keeps_state: bool) -> JobSpec:
     plain = description.prepared
     prepared = Prepared(
         training=plain.training,
@@ -56,6 +57,7 @@ def _spec(objects: ObjectStore, description: JobDescription, learned: Any) -> Jo
         optimizer=plain.optimizer,
         batch_size=plain.batch_size,
         rows=plain.rows,
+        initial=plain.initial,
         learned=learned,
     )
     return JobSpec(
@@ -69,6 +71,7 @@ def _spec(objects: ObjectStore, description: JobDescription, learned: Any) -> Jo
         target_loss=description.target_loss,
         patience=description.patience,
         tags=description.tags,
+        keeps_state=keeps_state,
     )
 
 
