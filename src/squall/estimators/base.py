@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import msgspec
 import numpy as np
@@ -40,7 +40,7 @@ from squall.optim import CODES
 from squall.optim.schedules import SCHEDULES
 from squall.planning.foresight import foresight
 from squall.preprocessing.layout import FeatureLayout
-from squall.protocols import Model, StrategySettings
+from squall.protocols import Model, Objects, StrategySettings
 from squall.records import Bill, ColumnSpec, DenseBlock, Float32, Float64, OptimizerSpec, SolverRound
 from squall.worker.strategies import ParameterServer, is_strategy
 
@@ -67,6 +67,8 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
     learning_rate_, batch_size_ : float, int
         Those that were used, where ``"auto"`` was asked for.
     """
+
+    _preparation: ClassVar[type[Preparation]] = Preparation
 
     history_: History
     bill_: Bill
@@ -158,7 +160,7 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
             recipe = replace(recipe, learning_rate=part.learning_rate)
         epochs = strategy.epochs(int(self.epochs)) if part is None else 1
         seed = (self._seed(run) + (0 if part is None else part.number)) % _SEEDS
-        plan = Preparation(
+        plan = self._preparation(
             recipe,
             data,
             target,
@@ -284,6 +286,10 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
         parts = [model.outputs(layout.encode(block), weights) for block in data.blocks()]
         return np.concatenate([model.outputs(none, weights), *parts]).astype(np.float64)
 
+    def _recalled(self, objects: Objects, folder: str) -> Any:
+        """(resuming) What `_preparation` had learned (``Prepared.learned``), from the job's folder."""
+        return None
+
     def _tensors(self) -> dict[str, np.ndarray[Any, Any]]:
         """(saving) The fitted arrays by name."""
         raise NotImplementedError
@@ -314,6 +320,12 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
         self._check_schedule(problems)
         if not isinstance(self.fit_intercept, (bool, np.bool_)):
             problems.add(f"fit_intercept={self.fit_intercept!r} must be True or False")
+        self._check_ending(problems)
+        self._check_more(problems)
+        problems.raise_if_any()
+
+    def _check_ending(self, problems: Problems) -> None:
+        """Settings that have to do with no optimiser."""
         if self.random_state is not None and (not is_integer(self.random_state) or self.random_state < 0):
             problems.add(f"random_state={self.random_state!r} must be None or an integer of at least 0")
         if is_strategy(self.strategy):
@@ -328,8 +340,6 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
             problems.number("target_loss", self.target_loss, above=0.0)
         if self.early_stopping is not None:
             problems.integer("early_stopping", self.early_stopping, 1)
-        self._check_more(problems)
-        problems.raise_if_any()
 
     def _check_more(self, problems: Problems) -> None:
         """Settings that only a subclass has."""
