@@ -489,6 +489,7 @@ class WorkerTask(msgspec.Struct, frozen=True):
     batch_size: int
     epochs: int
     seed: int
+    optimizer: OptimizerSpec
     standby: bool = False  # wait until the predecessor has handed the slot over
     chaos: Chaos | None = None
     token: str = ""  # what a store on TCP asks for

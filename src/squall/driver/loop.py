@@ -238,9 +238,9 @@ class JobLoop:
                     execution.carry_out(command, now)
         if machine.error is not None:
             raise machine.error
-        if not machine.trained_rows:
-            raise stopped_early("any row was trained on", machine.reason)
-        weights = session.store.tables.pull(session.present.task.table)
+        weights = session.weights() if machine.trained_rows else None
+        if weights is None:
+            raise stopped_early("workers had made a model", machine.reason)
         return weights if self.spec.patience is None else measurer.best(weights)
 
     def _first_event(self, session: Session, rows: int) -> events.Event:

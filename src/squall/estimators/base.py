@@ -10,7 +10,17 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from squall.config import Problems, Run, checked_run, is_auto, is_integer, is_number, names_its_settings
+from squall.config import (
+    Problems,
+    Run,
+    checked_run,
+    has_tables,
+    is_auto,
+    is_integer,
+    is_number,
+    masked,
+    names_its_settings,
+)
 from squall.data.dataset import Dataset
 from squall.driver.job import Job
 from squall.driver.spec import JobResult, JobSpec
@@ -26,9 +36,9 @@ from squall.optim import CODES
 from squall.optim.schedules import SCHEDULES
 from squall.planning.foresight import foresight
 from squall.preprocessing.layout import FeatureLayout
-from squall.protocols import Model
+from squall.protocols import Model, StrategySettings
 from squall.records import Bill, ColumnSpec, DenseBlock, Float32, Float64, OptimizerSpec
-from squall.worker.strategies import ParameterServer
+from squall.worker.strategies import ParameterServer, is_strategy
 
 
 class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
@@ -117,6 +127,9 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
         """
         self._check_settings()
         run = checked_run(run, "fit")
+        strategy = ParameterServer() if self.strategy is None else self.strategy
+        n_workers = run.resolve_workers(data.n_rows)
+        _check_run(strategy, run, n_workers)
         check_not_empty(data)
         held_out = None if validation is None else as_validation(validation)
         if held_out is None and (self.target_loss is not None or self.early_stopping is not None):
@@ -125,9 +138,6 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
                 where=type(self).__name__,
                 fix="give fit some: fit(train, validation=test)",
             )
-        n_workers = run.resolve_workers(data.n_rows)
-        strategy = ParameterServer() if self.strategy is None else self.strategy
-        _check_room_for_all(strategy, run, n_workers)
         whole = self if whole is None else whole
         target = self._target(data)
         plan = Preparation(
@@ -139,7 +149,8 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
             n_workers,
             self._seed(run),
             describe=lambda: describe_fitting(whole, plan.columns, target.classes),
-            together=strategy.synchronous,
+            together=strategy.synchronous and strategy.needs_tables,
+            apart=not strategy.needs_tables,
             run=run,
         )
         spec = JobSpec(
@@ -267,7 +278,11 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
             problems.add(f"fit_intercept={self.fit_intercept!r} must be True or False")
         if self.random_state is not None and (not is_integer(self.random_state) or self.random_state < 0):
             problems.add(f"random_state={self.random_state!r} must be None or an integer of at least 0")
-        if self.strategy is not None and not isinstance(self.strategy, ParameterServer):
+        if is_strategy(self.strategy):
+            assert self.strategy is not None
+            for problem in self.strategy.conflicts(type(self).__name__, self.get_params(deep=False)):
+                problems.add(problem)
+        elif self.strategy is not None:
             problems.add(
                 f"strategy={self.strategy!r} must be None or a strategy such as squall.ParameterServer()"
             )
@@ -281,7 +296,7 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
     def _check_more(self, problems: Problems) -> None:
         """Settings that only a subclass has."""
 
-    strategy: ParameterServer | None
+    strategy: StrategySettings | None
     target_loss: float | None
     early_stopping: int | None
 
@@ -352,13 +367,18 @@ def _no_effect(name: str, value: Any, what: str, chosen: str, users: Collection[
     return f"{name}={value!r} has no effect with {what}={chosen!r}; leave it None, or choose {fitting}"
 
 
-def _check_room_for_all(strategy: ParameterServer, run: Run, n_workers: int) -> None:
-    """Workers that wait for all others must all be running, or they wait for ever."""
+def _check_run(strategy: StrategySettings, run: Run, n_workers: int) -> None:
+    """What a strategy needs of the store and the backend, or workers would wait for ever."""
+    problems, name = Problems("fit"), repr(strategy)
+    if strategy.needs_tables and not has_tables(run.store):
+        problems.add(
+            f"{name} keeps the model in tables of parameters, which store={masked(run.store)} has not; use "
+            'store="embedded", "tcp" or what `squall store serve` runs, or strategy=squall.ModelAveraging()'
+        )
     room = run.resolve_backend().concurrency
     if strategy.waits_for_all and room is not None and room < n_workers:
-        raise SettingError(
-            f"with consistency={strategy.consistency!r} all {n_workers} workers run at the same time, and "
-            f"the backend runs {room}",
-            where="fit",
-            fix=f"use Run(workers={room}), a larger concurrency, or another consistency",
+        problems.add(
+            f"with {name} all {n_workers} workers run at the same time, and the backend runs {room}; use "
+            f"Run(workers={room}), a larger concurrency, or a strategy where nobody waits"
         )
+    problems.raise_if_any()

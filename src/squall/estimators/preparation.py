@@ -12,7 +12,7 @@ import numpy as np
 
 from squall.config import Run
 from squall.data.dataset import Dataset
-from squall.data.iterator import block_rows, epoch_minibatches, n_minibatches, shares
+from squall.data.iterator import Deal, n_minibatches
 from squall.data.objects import ObjectStore
 from squall.data.partitions import read_training
 from squall.data.training import manifest_key, write_training
@@ -95,12 +95,14 @@ class Preparation:
         *,
         describe: Callable[[], Any] = lambda: None,
         together: bool = False,
+        apart: bool = False,
         run: Run | None = None,
     ) -> None:
         self._recipe, self._data, self._target, self._held_out = recipe, data, target, held_out
         self._before, self._n_workers, self._seed = before, n_workers, seed
         self._describe, self._run = describe, run
         self._together = together  # one step of the model takes a minibatch of every worker
+        self._apart = apart  # each worker counts its own steps
         self.columns: list[ColumnSpec] = []
 
     def prepare(self, objects: ObjectStore, prefix: str, check: Callable[[], None]) -> Prepared:
@@ -154,12 +156,10 @@ class Preparation:
 
     def _steps_an_epoch(self, manifest: TrainingManifest) -> int:
         batch_size, n_workers = self._batch_size(manifest.rows), self._n_workers
-        if not self._together:
+        if not (self._together or self._apart):
             # Row blocks are whole numbers of minibatches, but for the last of a partition.
             return sum(n_minibatches(p.rows, batch_size) for p in manifest.partitions)
-        height = block_rows(manifest, n_workers, batch_size)
-        visits = (shares(manifest, height, self._seed, 0, n_workers, slot) for slot in range(n_workers))
-        return max(epoch_minibatches(share, batch_size) for share in visits)
+        return max(Deal.of(manifest, n_workers, batch_size, self._seed).minibatches(0))
 
     def _batch_size(self, n_rows: int) -> int:
         """As asked, but no more than a worker has: a step is divided by it."""

@@ -238,6 +238,8 @@ class StoreService:
                 self._control.advance(job, slot, attempt, minibatches)
             case wire.GetProgress():
                 return Answer(wire.Progress(self._control.progress(request.job, request.slot)))
+            case wire.LookAtSlot():
+                return Answer(wire.Registered(self._control.look(request.job, request.slot)))
             case wire.RequestStop():
                 self._control.request_stop(request.job)
             case wire.AskStop():

@@ -326,6 +326,11 @@ class ShardedControl(TcpControl):
         cells = _of_all(self._parts, lambda part, _: TcpControl.progress(part, job, slot))
         return min(cells, key=lambda cell: int(cell[0]))
 
+    def look(self, job: str, slot: int) -> Registration:
+        """See :meth:`squall.protocols.Control.look`."""
+        seen = _of_all(self._parts, lambda part, _: TcpControl.look(part, job, slot))
+        return Registration(min(r.minibatches for r in seen), seen[0].state)
+
     def advance(self, job: str, slot: int, attempt: int, minibatches: int) -> None:
         """See :meth:`squall.protocols.Control.advance`."""
         _of_all(self._parts, lambda part, _: TcpControl.advance(part, job, slot, attempt, minibatches))

@@ -165,6 +165,12 @@ class ParameterTable:
             weights[start : start + len(part)] = part[:, : self._dim]
         return weights
 
+    def replace(self, weights: Float32) -> None:
+        """Set all weights, (rows, dim), as of now; the optimiser's state stays."""
+        if self._lazy:
+            _kernels.table_catch_up(self._array, self._rule, self.step, self._n_regularized, self._dim)
+        self._array[:, : self._dim] = weights
+
     def accepts(self, rows: Int64, gradient: Float32, stamp: Stamp) -> bool:
         """Whether `push` would apply this, which is only looked at; raises as it would."""
         self._check_width(gradient)

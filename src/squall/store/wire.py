@@ -24,7 +24,7 @@ from squall.errors import StaleAttemptError, StoreError, StoreFullError
 from squall.records import Registration, Report, Stamp, Sync, TableSpec
 from squall.store.stat import ShardStat
 
-VERSION = 5
+VERSION = 6
 """Version of this protocol; both ends must have the same."""
 
 MAX_FRAME = 64 << 20
@@ -329,6 +329,13 @@ class GetProgress(_Message, frozen=True):
     slot: int
 
 
+class LookAtSlot(_Message, frozen=True):
+    """`Control.look`; replied to by :class:`Registered`."""
+
+    job: str
+    slot: int
+
+
 class RequestStop(_Message, frozen=True):
     """`Control.request_stop`."""
 
@@ -355,7 +362,7 @@ Greeting = Hello | Proof
 TableRequest = CreateTable | DropTable | DescribeTable | AttachTable | Meet
 BlobUpdate = PutBlob | CompareAndSet | AddToCounter | Reduce
 BlobRequest = BlobUpdate | PutPart | DropUpload | GetBlobs | GetPart | WaitBlob | GetReduced | DeleteBlob
-SlotRequest = Register | SaveState | SendReport | Advance | GetProgress | Barrier | Finish
+SlotRequest = Register | SaveState | SendReport | Advance | GetProgress | LookAtSlot | Barrier | Finish
 ControlRequest = OpenJob | CloseJob | AttachJob | SlotRequest | GetReports | RequestStop | AskStop
 OfOwner = Listen | KeepJob | RestoreJob
 Request = Greeting | OfOwner | GetStat | TakeSnapshot | TableRequest | BlobRequest | ControlRequest
@@ -492,7 +499,7 @@ class Reduced(_Message, frozen=True):
 
 
 class Registered(_Message, frozen=True):
-    """What the new attempt takes over."""
+    """What the new attempt takes over, or would."""
 
     registration: Registration
 

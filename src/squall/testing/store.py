@@ -508,6 +508,7 @@ class ControlContract(OfJobs):
         calls: list[Callable[[], object]] = [
             lambda: control.register(new_job, 0, 0, 1),
             lambda: control.progress(new_job, 0),
+            lambda: control.look(new_job, 0),
             lambda: control.advance(new_job, 0, 0, 1),
             lambda: control.save_state(new_job, 0, 0, b""),
             lambda: control.report(new_job, report_of(0, 0)),
@@ -526,6 +527,8 @@ class ControlContract(OfJobs):
         with pytest.raises(StoreError, match="slot"):
             control.progress(job, slot)
         with pytest.raises(StoreError, match="slot"):
+            control.look(job, slot)
+        with pytest.raises(StoreError, match="slot"):
             control.advance(job, slot, 0, 1)
 
     def test_a_successor_takes_over(self, control: Control, other: Control, job: str) -> None:
@@ -534,7 +537,10 @@ class ControlContract(OfJobs):
         control.advance(job, 1, 0, 41)
         control.advance(job, 1, 0, 42)
         control.advance(job, 1, 0, 7)
+        assert other.look(job, 1) == Registration(42, b"")
+        control.save_state(job, 1, 0, b"velocity")
         control.save_state(job, 1, 0, b"momentum")
+        assert other.look(job, 1) == control.look(job, 1) == Registration(42, b"momentum")
         second = other.register(job, 1, 1, 2)
         assert (second.minibatches, second.state) == (42, b"momentum")
         assert other.progress(job, 1).tolist() == [42]
