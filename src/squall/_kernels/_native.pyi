@@ -525,6 +525,9 @@ class LibsvmParser:
     def clear(self) -> None:
         """Forget those rows."""
 
+    def forget_labels(self) -> None:
+        """Give codes anew, from 0 on; `ValueError` if rows that were not taken have some."""
+
     def seen(self) -> dict[str, Any]:
         """What was seen so far: ``n_lines``, ``n_rows``, ``n_dropped`` entries, ``n_skipped`` rows;
         ``least`` (None if there was none) and ``largest`` (−1) index as written; ``has_labels`` and
