@@ -164,8 +164,9 @@ class Session:
         """The model and, where the job keeps it, all that its table holds; no worker is at work."""
         if not (self._spec.keeps_state and self._strategy.needs_tables):
             return self.weights(), None
-        name = self.present.task.table
-        contents, dim = self.store.tables.dump(name), self.store.tables.describe(name).dim
+        task = self.present.task  # where the table is mapped its store is not asked: it may be no more
+        contents = self.store.tables.dump(task.table)
+        dim = self._prepared.model.table(task.table, task.optimizer).dim
         return np.ascontiguousarray(contents.array[:, :dim]), contents
 
     def requests(self) -> tuple[int, int]:

@@ -28,6 +28,7 @@ from squall.data.dataset import Dataset
 from squall.driver.job import Job
 from squall.driver.spec import JobResult, JobSpec
 from squall.errors import SettingError
+from squall.estimators.callbacks import as_calls, callback_problem
 from squall.estimators.columns import ColumnsMixin, aligned, as_dataset, check_not_empty, training_data
 from squall.estimators.history import History
 from squall.estimators.plain import describe_fitting
@@ -61,7 +62,8 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
         The same by item.
     stopped_ : str
         Why training ended: ``"epochs"``, ``"target loss"``, ``"early stopping"``,
-        ``"converged"``, ``"deadline"``, ``"budget"``, ``"stopped by the user"`` or ``"interrupted"``.
+        ``"converged"``, ``"deadline"``, ``"budget"``, ``"callback"``, ``"stopped by the user"`` or
+        ``"interrupted"``.
     converged_ : bool
         Only of strategies that solve to a tolerance (`ADMM`): whether they did.
     learning_rate_, batch_size_ : float, int
@@ -187,6 +189,7 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
             project=foresight(run, n_workers, epochs, strategy),
             patience=None if self.early_stopping is None else int(self.early_stopping),
             tags=tags or {},
+            callbacks=as_calls(self._callbacks),
             keeps_state=self._keeps_state,
         )
 
@@ -340,6 +343,12 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
             problems.number("target_loss", self.target_loss, above=0.0)
         if self.early_stopping is not None:
             problems.integer("early_stopping", self.early_stopping, 1)
+        if (wrong := callback_problem(self._callbacks)) is not None:
+            problems.add(wrong)
+
+    @property
+    def _callbacks(self) -> Any:
+        return getattr(self, "callbacks", None)  # not all models have the setting
 
     def _check_more(self, problems: Problems) -> None:
         """Settings that only a subclass has."""
