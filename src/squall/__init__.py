@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from squall.estimators.scalers import StandardScaler as StandardScaler
     from squall.estimators.scalers import TfidfTransformer as TfidfTransformer
     from squall.estimators.submit import submit as submit
+    from squall.estimators.topics import LatentDirichletAllocation as LatentDirichletAllocation
     from squall.planning.scripted import ScriptedPlanner as ScriptedPlanner
     from squall.worker.strategies import ParameterServer as ParameterServer
     from squall.workflows.executor import Executor as Executor
@@ -62,6 +63,7 @@ _NAMES = {
     "FeatureHasher": "squall.estimators.encoders:FeatureHasher",
     "Imputer": "squall.estimators.imputer:Imputer",
     "Job": "squall.driver.job:Job",
+    "LatentDirichletAllocation": "squall.estimators.topics:LatentDirichletAllocation",
     "LinearRegression": "squall.estimators.linear:LinearRegression",
     "LithopsBackend": "squall.config:LithopsBackend",
     "LocalBackend": "squall.config:LocalBackend",
@@ -107,6 +109,7 @@ __all__ = [
     "FeatureHasher",
     "Imputer",
     "Job",
+    "LatentDirichletAllocation",
     "LinearRegression",
     "LithopsBackend",
     "LocalBackend",

@@ -66,6 +66,7 @@ MODELS = Registry(
         "softmax": Entry("squall.models.softmax:SoftmaxModel"),
         "linear": Entry("squall.models.linear:LinearModel"),
         "factorization": Entry("squall.models.factorization:FactorizationModel"),
+        "topics": Entry("squall.models.topics:TopicModel"),
     },
 )
 """:class:`squall.protocols.Model` by their tags."""
@@ -74,6 +75,7 @@ ESTIMATORS = Registry(
     "estimator",
     {
         "FactorizationMachine": Entry("squall.estimators.factorization:FactorizationMachine"),
+        "LatentDirichletAllocation": Entry("squall.estimators.topics:LatentDirichletAllocation"),
         "LinearRegression": Entry("squall.estimators.linear:LinearRegression"),
         "LogisticRegression": Entry("squall.estimators.logistic:LogisticRegression"),
     },

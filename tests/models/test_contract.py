@@ -70,7 +70,7 @@ def suites(of: type[ModelContract] = ModelContract) -> set[type[ModelContract]]:
 
 def test_every_family_is_under_the_contract() -> None:
     tested = {suite().make(3).__struct_config__.tag for suite in suites()}
-    assert tested == set(MODELS.names())
+    assert tested | {"topics"} == set(MODELS.names()), "no loss is its slope: tests/models/test_topics.py"
 
 
 def test_an_unknown_family_is_told() -> None:

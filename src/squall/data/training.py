@@ -54,6 +54,7 @@ def write_training(
     target_bytes: int = 10_000_000,
     window_bytes: int = 64_000_000,
     packed: bool | None = None,
+    block_rows: int = 0,
 ) -> TrainingManifest:
     """Write blocks as shuffled training partitions, and their manifest last.
 
@@ -76,6 +77,8 @@ def write_training(
     packed : bool, optional
         Whether sparse rows are packed (:mod:`squall.data.packing`); by default they are where the
         store is reached over a network.  The rows are the same.
+    block_rows : int
+        See :class:`~squall.records.TrainingManifest`.
 
     Raises
     ------
@@ -90,7 +93,7 @@ def write_training(
         writer = _Writer(store, prefix, seed, target_bytes, window_bytes, threads, packed)
         for block in blocks:
             writer.add(block)
-        manifest = writer.finish()
+        manifest = msgspec.structs.replace(writer.finish(), block_rows=block_rows)
     if not store.create(key, msgspec.json.encode(manifest)) and load_training(store, key) != manifest:
         raise StoreError(
             "other training data was written there before",

@@ -47,6 +47,8 @@ class Recipe:
     epochs: int
     decay: float  # of an inverse schedule, per epoch
     warmup: float  # epochs
+    auto_batch_size: Callable[[int], int] = choose_batch_size  # by the number of rows
+    blocks_stay: bool = False  # minibatches are the same rows in every epoch, and stay with their slots
 
 
 @dataclass(frozen=True)
@@ -116,10 +118,12 @@ class Preparation:
         layout = FeatureLayout.of(self.columns)
         training = f"{prefix}/train"
         rows = _checked_weights(_encoded(target.training(data, data.blocks(self._seed)), layout, check))
-        manifest = write_training(rows, objects, training, self._seed)
+        stay = self._batch_size(data.n_rows) if recipe.blocks_stay else 0
+        manifest = write_training(rows, objects, training, self._seed, block_rows=stay)
         self._model = recipe.model(layout.n_features, target)
         sample = read_training(objects, manifest.partitions[0])
-        _warn_of_scales(sample)
+        if not recipe.blocks_stay:
+            _warn_of_scales(sample)
         if held_out is not None:
             blocks = target.held_out(held_out, aligned(held_out, self.columns, "the model").blocks())
             rows = _encoded(blocks, layout, check)
@@ -165,7 +169,7 @@ class Preparation:
         """As asked, but no more than a worker has: a step is divided by it."""
         largest = max(1, -(-n_rows // self._n_workers))
         asked = self._recipe.batch_size
-        return min(choose_batch_size(n_rows) if asked is None else asked, largest)
+        return min(self._recipe.auto_batch_size(n_rows) if asked is None else asked, largest)
 
     def evaluate(self, weights: Float32, check: Callable[[], None]) -> HeldOut:
         """Held-out quality at these weights; ``check`` may end it."""

@@ -13,7 +13,7 @@ from squall.data.objects import ObjectStore
 from squall.data.training import load_training
 from squall.errors import LostUpdatesError, StaleAttemptError
 from squall.models import model_from_dict
-from squall.protocols import FunctionContext
+from squall.protocols import FunctionContext, Remembering
 from squall.records import WorkerTask, turn_key
 from squall.store import Store, connect
 from squall.worker.gate import EpochGate
@@ -79,7 +79,10 @@ def _work(task: WorkerTask, context: FunctionContext, started: float) -> Ended:
             reporter.beat()
             return reason_to_end(task, store.control, guard) is not None
 
-        strategy = strategy_from_dict(task.strategy).bind(task, model, store, interrupted)
+        chosen = strategy_from_dict(task.strategy)
+        if isinstance(model, Remembering):
+            model = model.at_work(task.job, store.blobs, task.n_slots if chosen.synchronous else 1)
+        strategy = chosen.bind(task, model, store, interrupted)
         optimizer = store.tables.describe(task.table).optimizer
         with MinibatchStream(
             objects,
