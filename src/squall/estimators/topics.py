@@ -17,6 +17,7 @@ from squall.errors import DataError, SettingError
 from squall.estimators.base import BaseModel
 from squall.estimators.columns import aligned, as_dataset
 from squall.estimators.documents import DocumentTarget, checked_documents
+from squall.estimators.predecessors import Part
 from squall.estimators.preparation import Recipe
 from squall.estimators.progress import wait_showing_progress
 from squall.estimators.targets import Target
@@ -229,6 +230,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         before: Sequence[BaseTransformer] = (),
         whole: Any = None,
         tags: dict[str, str] | None = None,
+        part: Part | None = None,
     ) -> Job[Any]:
         run = checked_run(run, "fit")
         if run.plan != "fixed" and self.method == "cvb0":
@@ -238,7 +240,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
                 where="LatentDirichletAllocation",
                 fix='use Run(plan="fixed")',
             )
-        return super()._start(data, validation, run, before, whole, tags)
+        return super()._start(data, validation, run, before, whole, tags, part)
 
     def _check_settings(self) -> None:
         problems = Problems(type(self).__name__)
