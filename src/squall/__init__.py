@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from squall.estimators.scalers import StandardScaler as StandardScaler
     from squall.estimators.scalers import TfidfTransformer as TfidfTransformer
     from squall.estimators.submit import submit as submit
+    from squall.estimators.topics import LatentDirichletAllocation as LatentDirichletAllocation
     from squall.planning.scripted import ScriptedPlanner as ScriptedPlanner
     from squall.worker.admm import ADMM as ADMM
     from squall.worker.averaging import ModelAveraging as ModelAveraging
@@ -66,6 +67,7 @@ _NAMES = {
     "FeatureHasher": "squall.estimators.encoders:FeatureHasher",
     "Imputer": "squall.estimators.imputer:Imputer",
     "Job": "squall.driver.job:Job",
+    "LatentDirichletAllocation": "squall.estimators.topics:LatentDirichletAllocation",
     "LinearRegression": "squall.estimators.linear:LinearRegression",
     "LithopsBackend": "squall.config:LithopsBackend",
     "LocalBackend": "squall.config:LocalBackend",
@@ -114,6 +116,7 @@ __all__ = [
     "FeatureHasher",
     "Imputer",
     "Job",
+    "LatentDirichletAllocation",
     "LinearRegression",
     "LithopsBackend",
     "LocalBackend",

@@ -519,6 +519,18 @@ class Model(Protocol):
         """
 
 
+@runtime_checkable
+class Remembering(Protocol):
+    """A model that remembers what it has added to the table of each row block."""
+
+    def at_work(self, job: str, blobs: Blobs, mean_of: int) -> Model:
+        """The model in a worker of ``job``, where it keeps what it remembers.
+
+        The owner of the table takes the mean over ``mean_of`` gradients.  Blocks say where they are
+        (:class:`~squall.records.Place`), and are the same rows in every epoch.
+        """
+
+
 class Strategy(Protocol):
     """How one worker's minibatches become a shared model; runs in the worker.
 

@@ -29,6 +29,14 @@ Numbers = Float32 | Float64 | Int64
 # --------------------------------------------------------------------------- blocks of rows
 
 
+class Place(NamedTuple):
+    """Where a row block is in the training data, and in which epoch it is visited."""
+
+    epoch: int
+    partition: int
+    start: int  # its first row there
+
+
 @dataclass(frozen=True, slots=True)
 class CsrBlock:
     """Training rows in compressed sparse row form; what models and kernels work on.
@@ -44,6 +52,7 @@ class CsrBlock:
     labels: Float32  # (n_rows,)
     weights: Float32 | None  # (n_rows,)
     n_features: int
+    place: Place | None = None
 
     @property
     def n_rows(self) -> int:
@@ -58,6 +67,7 @@ class DenseBlock:
     features: Float32  # (n_rows, n_features), C order
     labels: Float32  # (n_rows,)
     weights: Float32 | None  # (n_rows,)
+    place: Place | None = None
 
     @property
     def n_rows(self) -> int:
@@ -187,7 +197,10 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 class TrainingManifest(msgspec.Struct, frozen=True):
-    """A *training* data set: float32 rows in their final feature space."""
+    """A *training* data set: float32 rows in their final feature space.
+
+    Where ``block_rows`` is not 0, row blocks are of so many rows, and each is the same slot's in all epochs.
+    """
 
     rows: int
     n_features: int
@@ -195,6 +208,7 @@ class TrainingManifest(msgspec.Struct, frozen=True):
     partitions: list[PartitionInfo]
     format_version: int = 1
     memory_bytes: int = 0  # of all rows once they are read; packed partitions are stored in fewer
+    block_rows: int = 0
 
 
 # --------------------------------------------------------------------------- parameter store

@@ -67,6 +67,7 @@ MODELS = Registry(
         "linear": Entry("squall.models.linear:LinearModel"),
         "factorization": Entry("squall.models.factorization:FactorizationModel"),
         "matrix_factorization": Entry("squall.models.matrix_factorization:MatrixFactorizationModel"),
+        "topics": Entry("squall.models.topics:TopicModel"),
     },
 )
 """:class:`squall.protocols.Model` by their tags."""
@@ -85,6 +86,7 @@ ESTIMATORS = Registry(
     "estimator",
     {
         "FactorizationMachine": Entry("squall.estimators.factorization:FactorizationMachine"),
+        "LatentDirichletAllocation": Entry("squall.estimators.topics:LatentDirichletAllocation"),
         "LinearRegression": Entry("squall.estimators.linear:LinearRegression"),
         "LogisticRegression": Entry("squall.estimators.logistic:LogisticRegression"),
         "MatrixFactorization": Entry("squall.estimators.matrix_factorization:MatrixFactorization"),

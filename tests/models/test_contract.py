@@ -68,7 +68,7 @@ def suites(of: type[ModelContract] = ModelContract) -> set[type[ModelContract]]:
     return {suite for sub in of.__subclasses__() for suite in (sub, *suites(sub))}
 
 
-ELSEWHERE = {"matrix_factorization"}
+ELSEWHERE = {"matrix_factorization", "topics"}
 """Families whose updates are no gradients of a mean: each has tests of its own beside these."""
 
 

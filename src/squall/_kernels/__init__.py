@@ -95,6 +95,7 @@ from squall._kernels._native import (
     ServedTable,
     Status,
     StringDictionary,
+    TopicSettings,
 )
 
 __all__ = [
@@ -122,6 +123,7 @@ __all__ = [
     "ServedTable",
     "Status",
     "StringDictionary",
+    "TopicSettings",
     "all_ones",
     "checksum",
     "csr_gather",
@@ -165,6 +167,9 @@ __all__ = [
     "table_pull",
     "table_stride",
     "table_update",
+    "topic_difference",
+    "topic_statistics",
+    "topic_update",
     "unpack_bits",
 ]
 
@@ -173,7 +178,10 @@ Float64: TypeAlias = NDArray[np.float64]
 Int32: TypeAlias = NDArray[np.int32]
 Int64: TypeAlias = NDArray[np.int64]
 UInt8: TypeAlias = NDArray[np.uint8]
+Statistics: TypeAlias = NDArray[np.uint16] | NDArray[np.float32]
+"""Of topics, as they are kept: float32, or float16 as its bits."""
 Bytes: TypeAlias = bytes | bytearray | memoryview | UInt8
+SparseRows: TypeAlias = tuple[Int64, Int32, Float32 | None]
 Rows: TypeAlias = tuple[Int64, Int32, Float32 | None] | tuple[Float32]
 """A block: (indptr, indices, values) of sparse rows, or (X,), float32[n, n_features], of dense ones."""
 
@@ -820,6 +828,83 @@ def fm_gradient(
 def fm_outputs(rows: Rows, weights: Float32, fit_intercept: bool) -> Float32:
     """Return z of each row, float32[n, 1]."""
     return _native.fm_outputs(rows, weights, fit_intercept)
+
+
+# --------------------------------------------------------------------------------------------- topics
+
+
+def topic_statistics(
+    rows: SparseRows,
+    words: Int64,
+    pulled: Float32,
+    theta: Float32,
+    settings: TopicSettings,
+    mass: float,
+    statistics: bool,
+) -> tuple[Float32 | None, float, float]:
+    """Fit the topics of documents, given those of words.
+
+    θ ← α + Σ_w c_w·γ_w with γ_w ∝ θ·(λ_w + η) / (Λ + V·η) (incremental CVB0), until θ moves by less than
+    the tolerance, relative to its sum.  Variational: γ_w ∝ exp ψ(θ)·exp(ψ(λ_w + η) − ψ(Λ + V·η))
+    (Hoffman, Blei & Bach 2010).
+
+    Parameters
+    ----------
+    rows : SparseRows
+        Documents whose words are numbered as `csr_minibatch` does it; values are counts.
+    words : int64[u + 1]
+        The words' numbers in the vocabulary; the last is not looked at.
+    pulled : float32[u + 1, n_topics]
+        λ of the words, without η, then Λ, their sum over the whole vocabulary.  Below 0 counts as 0.
+    theta : float32[n, n_topics]
+        Where θ begins; changed in place.
+    mass : float
+        What is added to λ, in all: as much to each word, spread over topics at random by the seed.
+    statistics : bool
+        Whether Σ c·γ over documents is wanted.
+
+    Returns
+    -------
+    statistics : float32[u, n_topics] or None
+    loss, tokens : float
+        −Σ c·log Σ_k θ_k·P(w | k) / Σ_k θ_k at the last θ, and Σ c.
+    """
+    return _native.topic_statistics(rows, words, pulled, theta, settings, mass, statistics)
+
+
+def topic_update(
+    rows: SparseRows,
+    words: Int64,
+    pulled: Float32,
+    theta: Float32,
+    settings: TopicSettings,
+    mass: float,
+    old: Statistics | None,
+    scale: float,
+) -> tuple[Statistics, Float32, float, float]:
+    """Do as `topic_statistics`, and take the difference to the documents' old statistics.
+
+    Parameters
+    ----------
+    old : Statistics[u, n_topics] or None
+        What the table holds of these documents; None: nothing.
+    scale : float
+        What the difference is multiplied by.
+
+    Returns
+    -------
+    statistics : Statistics[u, n_topics]
+        Rounded to float16 unless one is beyond its range, or ``old`` was not.
+    delta : float32[u + 1, n_topics]
+        The rounded statistics less the old ones, and the sum of that over words.
+    loss, tokens : float
+    """
+    return _native.topic_update(rows, words, pulled, theta, settings, mass, old, scale)
+
+
+def topic_difference(kept: Statistics, old: Statistics | None, scale: float) -> Float32:
+    """Return the ``delta`` that `topic_update` gave when it gave ``kept``."""
+    return _native.topic_difference(kept, old, scale)
 
 
 # --------------------------------------------------------------------------------------------- hashing

@@ -11,7 +11,9 @@ _I64: TypeAlias = NDArray[np.int64]
 _U8: TypeAlias = NDArray[np.uint8]
 _Bool: TypeAlias = NDArray[np.bool_]
 _Bytes: TypeAlias = bytes | bytearray | memoryview | _U8
-_Rows: TypeAlias = tuple[_I64, _I32, _F32 | None] | tuple[_F32]
+_SparseRows: TypeAlias = tuple[_I64, _I32, _F32 | None]
+_Rows: TypeAlias = _SparseRows | tuple[_F32]
+_Statistics: TypeAlias = NDArray[np.uint16] | _F32
 
 SGD: int
 ADAGRAD: int
@@ -67,6 +69,36 @@ class Rule:
         steps_per_level: int = 1,
         clip_value: float = 0.0,
         clip_norm: float = 0.0,
+    ) -> None: ...
+
+class TopicSettings:
+    """What `topic_statistics` goes by; checked once, immutable.
+
+    Parameters
+    ----------
+    doc_topic_prior, topic_word_prior : float
+        α and η, above 0.
+    n_words : int
+        V, size of the vocabulary.
+    iterations : int
+        Most updates of a document's θ.
+    tolerance : float
+        At least 0.
+    seed : int
+        Of the random mass.
+    variational : bool
+        Whether expectations of logarithms stand for the probabilities.
+    """
+
+    def __init__(
+        self,
+        doc_topic_prior: float,
+        topic_word_prior: float,
+        n_words: int,
+        iterations: int,
+        tolerance: float,
+        seed: int = 0,
+        variational: bool = False,
     ) -> None: ...
 
 class Fence:
@@ -434,6 +466,26 @@ def mf_gradient(
     share: float,
 ) -> tuple[_F32, float, float]: ...
 def mf_outputs(indptr: _I64, indices: _I32, weights: _F32) -> _F32: ...
+def topic_statistics(
+    rows: _SparseRows,
+    words: _I64,
+    pulled: _F32,
+    theta: _F32,
+    settings: TopicSettings,
+    mass: float,
+    statistics: bool,
+) -> tuple[_F32 | None, float, float]: ...
+def topic_update(
+    rows: _SparseRows,
+    words: _I64,
+    pulled: _F32,
+    theta: _F32,
+    settings: TopicSettings,
+    mass: float,
+    old: _Statistics | None,
+    scale: float,
+) -> tuple[_Statistics, _F32, float, float]: ...
+def topic_difference(kept: _Statistics, old: _Statistics | None, scale: float) -> _F32: ...
 def checksum(data: _U8) -> tuple[int, int]: ...
 def murmur3_32(data: bytes, seed: int) -> int: ...
 def hash_slots(prefix: bytes, offsets: _I64, data: _Bytes, n_slots: int, seed: int) -> _I32: ...

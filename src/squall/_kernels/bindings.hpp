@@ -28,6 +28,7 @@ void bind_softmax(nanobind::module_& m);
 void bind_sparse(nanobind::module_& m);
 void bind_string_dictionary(nanobind::module_& m);
 void bind_tables(nanobind::module_& m);
+void bind_topics(nanobind::module_& m);
 void bind_training(nanobind::module_& m);
 
 }  // namespace squall

@@ -17,5 +17,6 @@ NB_MODULE(_native, m) {
     squall::bind_sparse(m);
     squall::bind_string_dictionary(m);
     squall::bind_tables(m);
+    squall::bind_topics(m);
     squall::bind_training(m);
 }

@@ -1,6 +1,7 @@
 """What a worker visits, and the stream that brings it: shares, row blocks, prefetching.
 
-A partition is cut into *row blocks*; each epoch deals all row blocks to the slots anew.
+A partition is cut into *row blocks*; each epoch deals all row blocks to the slots anew, unless the
+manifest says that blocks stay where they are: then what is learned of a block belongs to its slot.
 Everything about who visits what, and in which order, is a pure function of the manifest,
 the seed, the epoch, the number of slots and the slot, so a successor takes over from the
 number of minibatches that its predecessor has done, and nothing else.
@@ -11,7 +12,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
@@ -22,7 +23,7 @@ from squall.data.partitions import read_training
 from squall.data.prefetch import Prefetcher
 from squall.data.rows import slice_training
 from squall.data.seeds import rng, seeded_order
-from squall.records import Block, Int32, Int64, TrainingManifest
+from squall.records import Block, Int32, Int64, Place, TrainingManifest
 
 _BLOCK_BYTES = 512 * 1024  # a row block and the model rows it touches should stay in a core's cache
 _BLOCKS_PER_SLOT = 8  # below this, a slot's last block decides when the epoch ends
@@ -61,6 +62,8 @@ def block_rows(manifest: TrainingManifest, n_slots: int, batch_size: int) -> int
     About 512 kB of rows, so that a block stays in a core's cache while it is trained on, but
     fewer where the slots would otherwise get less than 8 blocks each.
     """
+    if manifest.block_rows:
+        return manifest.block_rows
     stored = manifest.memory_bytes or sum(p.bytes for p in manifest.partitions)
     cached = _BLOCK_BYTES * manifest.rows // max(stored, 1)
     fair = manifest.rows // (_BLOCKS_PER_SLOT * n_slots)
@@ -99,7 +102,7 @@ def all_shares(
     manifest: TrainingManifest, block_rows: int, seed: int, epoch: int, n_slots: int
 ) -> list[list[Share]]:
     """What each slot visits; see :func:`shares`."""
-    draw = rng(_DEAL, seed, epoch)
+    draw = rng(_DEAL, seed, 0 if manifest.block_rows else epoch)
     blocks: list[Share] = []
     for partition in draw.permutation(len(manifest.partitions)).tolist():
         rows = manifest.partitions[partition].rows
@@ -289,7 +292,7 @@ class MinibatchStream:
     def _visit(self, group: _Group, task: _Task, partition: Block) -> BlockVisit:
         number, start, stop = task.share
         order = seeded_order(stop - start, _ORDER, self._seed, group.epoch, number, start)
-        block = slice_training(partition, start, stop)
+        block = replace(slice_training(partition, start, stop), place=Place(group.epoch, number, start))
         return BlockVisit(group.epoch, block, order, task.first, task.n_minibatches, task.last_of_epoch)
 
     def _fetched(self) -> Iterator[tuple[_Group, Block]]:

@@ -55,6 +55,7 @@ def write_training(
     window_bytes: int = 64_000_000,
     packed: bool | None = None,
     grouped: bool = False,
+    block_rows: int = 0,
 ) -> TrainingManifest:
     """Write blocks as shuffled training partitions, and their manifest last.
 
@@ -80,6 +81,8 @@ def write_training(
     grouped : bool
         Whether sparse rows of the same first index stay together in a window; such groups come in
         random order.  Each row needs an entry.
+    block_rows : int
+        See :class:`~squall.records.TrainingManifest`.
 
     Raises
     ------
@@ -94,7 +97,7 @@ def write_training(
         writer = _Writer(store, prefix, seed, target_bytes, window_bytes, threads, packed, grouped)
         for block in blocks:
             writer.add(block)
-        manifest = writer.finish()
+        manifest = msgspec.structs.replace(writer.finish(), block_rows=block_rows)
     if not store.create(key, msgspec.json.encode(manifest)) and load_training(store, key) != manifest:
         raise StoreError(
             "other training data was written there before",

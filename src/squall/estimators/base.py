@@ -148,7 +148,7 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
                 fix="use fit with warm_start=True on all rows, or another strategy",
             )
         check_not_empty(data)
-        held_out = None if validation is None else as_validation(validation)
+        held_out = None if validation is None else self._held_out(validation)
         if held_out is None and (self.target_loss is not None or self.early_stopping is not None):
             raise SettingError(
                 "target_loss and early_stopping look at the held-out loss, and there are no held-out rows",
@@ -266,6 +266,10 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
             If it cannot be trained on them.
         """
         raise NotImplementedError
+
+    def _held_out(self, validation: Any) -> Dataset:
+        """Held-out rows as a data set; errors as :func:`as_validation`."""
+        return as_validation(validation)
 
     def _math(self, n_features: int, target: Target) -> Model:
         """The model's mathematics."""

@@ -49,6 +49,8 @@ class Recipe:
     epochs: int
     decay: float  # of an inverse schedule, per epoch
     warmup: float  # epochs
+    auto_batch_size: Callable[[int], int] = choose_batch_size  # by the number of rows
+    blocks_stay: bool = False  # minibatches are the same rows in every epoch, and stay with their slots
 
 
 @dataclass(frozen=True)
@@ -125,10 +127,13 @@ class Preparation:
         layout = FeatureLayout.of(self.columns)
         training = f"{prefix}/train"
         rows = _checked_weights(_encoded(target.training(data, data.blocks(self._seed)), layout, check))
-        manifest = write_training(rows, objects, training, self._seed, grouped=self.grouped)
+        stay = self._batch_size(data.n_rows) if recipe.blocks_stay else 0
+        manifest = write_training(
+            rows, objects, training, self._seed, grouped=self.grouped, block_rows=stay
+        )
         self._model = recipe.model(layout.n_features, target)
         sample = read_training(objects, manifest.partitions[0])
-        if self._minibatches:
+        if self._minibatches and not recipe.blocks_stay:
             _warn_of_scales(sample)
         if held_out is not None:
             blocks = target.held_out(held_out, aligned(held_out, self.columns, "the model").blocks())
@@ -205,7 +210,7 @@ class Preparation:
         return min(self._auto_batch_size(n_rows) if asked is None else asked, largest)
 
     def _auto_batch_size(self, n_rows: int) -> int:
-        return choose_batch_size(n_rows)
+        return self._recipe.auto_batch_size(n_rows)
 
     def evaluate(self, weights: Float32, check: Callable[[], None]) -> HeldOut:
         """Held-out quality at these weights; ``check`` may end it."""

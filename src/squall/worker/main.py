@@ -14,7 +14,7 @@ from squall.data.training import load_training
 from squall.data.whole import WholeShare
 from squall.errors import LostUpdatesError, StaleAttemptError
 from squall.models import model_from_dict
-from squall.protocols import FunctionContext, Store
+from squall.protocols import FunctionContext, Remembering, Store
 from squall.records import WorkerTask, turn_key
 from squall.store import connect
 from squall.worker.gate import EpochGate
@@ -76,6 +76,8 @@ def _work(task: WorkerTask, context: FunctionContext, started: float) -> Ended:
             return reason_to_end(task, store.control, guard) is not None
 
         settings = strategy_from_dict(task.strategy)
+        if isinstance(model, Remembering):
+            model = model.at_work(task.job, store.blobs, task.n_slots if settings.synchronous else 1)
         deal = Deal.of(manifest, task.n_slots, task.batch_size, task.seed)
         minibatches = deal.minibatches if not settings.whole_shares else deal.has_rows
         strategy = settings.bind(task, model, store, interrupted, minibatches)
