@@ -90,6 +90,7 @@ def write_dataset(data: Dataset, url: str | os.PathLike[str]) -> StoredSource:
             dictionaries=dictionaries,
             missing={name: n for name, n in missing.items() if n},
             source=data.info().source,
+            facts=data.info().facts,
             format_version=FORMAT_VERSION,
         )
         if not store.create(MANIFEST, msgspec.json.encode(manifest)):
