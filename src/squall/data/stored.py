@@ -115,6 +115,8 @@ def refuse_taken(url: str | os.PathLike[str]) -> ObjectStore:
         If there is one.
     """
     store = ObjectStore(url)
+    if store.folder is not None and store.folder.is_file():
+        raise StoreError("it is a file, and a data set is a folder", where=str(url), fix="name a new folder")
     if store.exists(MANIFEST):
         raise _taken(store)
     return store
