@@ -111,15 +111,38 @@ def test_settings_of_readers(cli: Run, tmp_path: Path) -> None:
     assert "columns     2 " in cli("ingest", "p.tsv", "--to", "t")[1]
 
 
+def test_a_folder_of_one_format_and_words_for_positions(cli: Run, tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    for name in ("1.svm.gz", "2.svm", "_SUCCESS"):
+        (tmp_path / "parts" / name).write_text("1 1:1\n0 2:1\n")
+    code, out, _ = cli("ingest", "parts", "--to", "s")
+    assert code == 0 and "rows        4" in out and "libsvm, index base 1" in out
+    assert "2.svm and 1 more" not in out and "1.svm.gz and 1 more" in out
+    (tmp_path / "l.txt").write_text("good day\nday after day\n")
+    assert cli("ingest", "l.txt", "--to", "w", "--format", "text", "--option", "documents=line")[0] == 0
+    assert "after:1 day:2" in cli("data", "head", "w")[1]
+    (tmp_path / "copy.csv").write_text(PEOPLE)
+    cli("ingest", "people.csv", "--to", "d")
+    assert "read from   copy.csv" in cli("ingest", "copy.csv", "--to", "e")[1], "though it was read before"
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["ingest", "x.dat", "--to", "e"], "cannot be told by its name; give --format: csv, tsv"),
+        (["ingest", "x.dat", "--to", "e"], "x.dat: there is no such file"),
+        (["ingest", "f/x.dat", "--to", "e"], "'f/x.dat' cannot be told by its name; give --format: csv, tsv"),
+        (["ingest", "f", "people.csv", "--to", "e"], "the files are of several: csv, libsvm; give --format"),
+        (["ingest", "-", "--to", "e"], "standard input cannot be: write it to a file first"),
+        (["ingest", "ftp://h/a.csv", "--to", "e"], "ftp:// is not read"),
+        (["ingest", "people.csv", "--to", "people.csv"], "it is a file, and a data set is a folder"),
+        (["ingest", "f/x.dat", "--format", "text", "--to", "e"], 'documents="line" or "file"'),
+        (["ingest", "f/x.dat", "--format", "text", "--to", "e"], "any other as --option name=value"),
         (["ingest", "none.csv", "--to", "e"], "none.csv: there is no such file"),
         (["ingest", "people.csv", "--to", "d"], "a data set is there already"),
         (["ingest", "people.csv", "--to", "e", "--format", "cvs"], 'did you mean "csv"?'),
         (["ingest", "people.csv", "--to", "e", "--label", "ritch"], "did you mean 'rich'?"),
         (["ingest", "people.csv", "--to", "e", "--option", "x"], "'x' is not name=value"),
+        (["ingest", "people.csv", "--to", "e", "--option", "q=1"], "read_csv; it has label, weight, header"),
         (["ingest", "people.csv", "--to", "e", "--option", "labl=2"], 'read_csv (did you mean "label"?)'),
         (["ingest", "people.csv", "--to", "e", "--label", "rich", "--option", "label=age"], "set twice"),
         (["ingest", "people.csv", "--to", "nfs://x"], "nfs"),
@@ -133,6 +156,8 @@ def test_settings_of_readers(cli: Run, tmp_path: Path) -> None:
 )
 def test_what_is_wrong_is_one_clear_error(cli: Run, words: list[str], says: str) -> None:
     cli("ingest", "people.csv", "--to", "d", "--label", "rich")
+    Path("f").mkdir()
+    Path("f/x.dat").write_text("a b\n"), Path("f/y.svm").write_text("1 1:1\n")
     code, _, err = cli(*words)
     assert code == 1 and says in err and err.startswith("error: ")
     assert not Path("e").exists()

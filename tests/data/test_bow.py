@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,28 @@ def test_both_formats(write, text, monkeypatch):
 def test_words_stay_with_counts_that_are_written_elsewhere(write, tmp_path):
     written = read_bow(write(UCI), vocabulary=WORDS).write(tmp_path / "own")
     assert written.dictionary("counts") == WORDS and matrix(written) == EXPECTED
+
+
+def test_words_are_one_vocabulary_when_data_sets_are_joined(write, tmp_path):
+    left = read_bow(write(UCI), vocabulary=WORDS)
+    right = read_bow(write("3 0:4 1:5 2:6\n0\n1 3:7\n", "c.txt"), vocabulary=["zoo", "ünder", "bee", "ant"])
+    both = left.concat(right)
+    assert both.dictionary("counts") == [*WORDS, "zoo", "ant"] and both.columns[0].width == 5
+    expected = [[*row, 0, 0] for row in EXPECTED] + [[0, 6, 5, 4, 0], [0] * 5, [0, 0, 0, 0, 7]]
+    assert matrix(both) == expected
+    for block in both.blocks():
+        column = block.columns["counts"]
+        for a, b in itertools.pairwise(column.indptr):
+            assert (np.diff(column.indices[a:b]) > 0).all()
+    written = both.write(tmp_path / "both")
+    assert matrix(written) == expected and written.dictionary("counts") == both.dictionary("counts")
+    same = left.concat(left)
+    assert same.dictionary("counts") == WORDS and matrix(same) == EXPECTED * 2
+    for parts in ([left, read_bow(write(LDAC, "d.txt"))], [read_bow(write(LDAC, "d.txt")), left]):
+        with pytest.raises(
+            DataError, match=r"stand for words in data set \d, and .* not known .*\n.*vocabulary="
+        ):
+            parts[0].concat(parts[1])
 
 
 def test_the_vocabulary(write):

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from squall.data import summary
+from squall.data import mixing, summary
 from squall.data.arrays import from_arrays
 from squall.data.dataset import Dataset
 from squall.data.sources import MemorySource
 from squall.errors import DataError, SettingError
-from squall.records import DenseColumn, NumericColumn, RawBlock
+from squall.records import CategoricalColumn, DenseColumn, NumericColumn, RawBlock
 
 from .blocks import quick, raw_block
 
@@ -163,11 +163,34 @@ def test_shuffle_keeps_every_row(n, part_rows, test, seed):
         assert sorted(ids(a) + ids(b)) == list(range(n))
 
 
-def test_shuffle_changes_the_order():
+def test_shuffle_mixes_the_rows_of_a_window(monkeypatch):
     data = labelled([0] * 1000, 100, 1)
     order = ids(data.shuffle(1))
     assert order != ids(data) and order != ids(data.shuffle(2))
-    assert [i // 100 for i in order[::100]] != list(range(10))
+    parts = np.array(order).reshape(10, 100) // 100
+    assert all(len(set(part)) > 5 for part in parts.tolist()), "of a small set rows come from anywhere"
+    assert len({row["id"] // 100 for row in data.shuffle(1).head(10)}) > 3
+    for side in data.shuffle(1).split(0.5, random_state=0):
+        assert len({row["id"] // 100 for row in side.head(10)}) > 3
+    monkeypatch.setattr(mixing, "WINDOW_BYTES", 4 * 100 * 12)  # four partitions
+    parts = np.array(ids(data.shuffle(1))).reshape(10, 100) // 100
+    assert [len(set(parts[a:b].ravel().tolist())) for a, b in ((0, 4), (4, 8), (8, 10))] == [4, 4, 2]
+    assert len(set(parts[0].tolist())) == 4 and sorted(parts.ravel().tolist()) == sorted([*range(10)] * 100)
+
+
+def test_shuffled_text_keeps_its_strings_and_no_others(tmp_path):
+    texts = [f"t{i}" for i in range(60)] + [None] * 4
+    blocks = [CategoricalColumn.from_strings(np.array([0, 1, -1], np.int32), [f"{i}", "x"]) for i in range(9)]
+    data = from_arrays(pd.DataFrame({"s": texts}))
+    assert sorted(str(row["s"]) for row in data.shuffle(0).head(64)) == sorted(map(str, texts))
+    sources = [Dataset(MemorySource(RawBlock(3, {"s": column}, None), 3, None, None)) for column in blocks]
+    shuffled = sources[0].concat(*sources[1:]).shuffle(0)
+    seen = [row["s"] for row in shuffled.head(27)]
+    assert sorted(map(str, seen)) == sorted([*map(str, range(9)), *["x"] * 9, *["None"] * 9])
+    for block in shuffled.blocks():
+        column = block.columns["s"]
+        assert sorted(column.strings()) == sorted({column.strings()[c] for c in column.codes if c >= 0})
+    assert [row["s"] for row in shuffled.write(tmp_path / "d").head(27)] == seen
 
 
 @quick
@@ -287,5 +310,10 @@ def test_numbers_to_predict(tmp_path):
     assert both.write(tmp_path / "d").to_arrays()[1].tolist() == both.to_arrays()[1].tolist()
     with pytest.raises(DataError, match="no labels to stratify by"):
         data.split(1, stratify=True)
-    with pytest.raises(DataError, match="classes in one data set and numbers to predict in another"):
+    few = from_arrays(pd.DataFrame({"id": [1, 2]}), pd.Series([7, 8], name="price"))
+    assert data.concat(few).to_arrays()[1].tolist() == [1.5, 2.5, 9, 7, 8], "few numbers look like classes"
+    assert few.concat(data).classes is None and few.classes.tolist() == [7, 8]
+    many = [from_arrays(np.zeros((6000, 1)), np.arange(6000.0) + i) for i in (0, 0.5)]
+    assert many[0].concat(many[1]).to_arrays()[1].tolist() == [*range(6000), *np.arange(6000) + 0.5]
+    with pytest.raises(DataError, match="classes that are no numbers in one data set, and numbers to pred"):
         data.concat(from_arrays(pd.DataFrame({"id": [1, 2]}), pd.Series(["low", "high"], name="price")))

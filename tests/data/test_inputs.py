@@ -24,12 +24,11 @@ import squall
 from squall.data.compression import OPENERS, UNREADABLE
 from squall.data.csv import read_csv
 from squall.data.finding import find_inputs, local_file
-from squall.data.inputs import close_connections, unseen
+from squall.data.inputs import unseen
 from squall.data.libsvm import read_libsvm
 from squall.data.progress import Progress
 from squall.data.streams import BOM, Piece, Text, line_chunks
 from squall.errors import DataError, MissingExtraError
-from squall.testing.s3 import seaweedfs
 
 from .blocks import quick
 
@@ -107,20 +106,6 @@ def test_zstandard_says_what_to_install(tmp_path, monkeypatch):
 # ------------------------------------------------------------------------------------ remote
 
 
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory):
-    with seaweedfs(tmp_path_factory.mktemp("weed")) as server, pytest.MonkeyPatch.context() as patch:
-        for name, value in server.variables.items():
-            patch.setenv(name, value)
-        yield server.url
-
-
-@pytest.fixture(autouse=True)
-def connections():
-    yield
-    close_connections()
-
-
 def _parquet(folder: Path) -> None:
     pq.write_table(pa.table({"a": [1, 2, 3], "y": ["p", "q", "p"]}), folder / "f.parquet")
 
@@ -195,6 +180,15 @@ def test_objects_are_read_like_files(s3, tmp_path):
     assert first.columns[0].name == "0" and len(first) == 100_000
     obstore.put(bucket, "in/a b.svm", b"5 1:1\n")
     assert len(read_libsvm(f"{s3}/in/a b.svm")) == 1, "what was replaced is read again"
+
+
+def test_without_credentials_it_says_so(s3, monkeypatch):
+    def refuse(*_):
+        raise ValueError("Error performing PUT http://169.254.169.254/latest/api/token\nand more")
+
+    monkeypatch.setattr("squall.data.inputs.obstore.head", refuse)
+    with pytest.raises(DataError, match=r"read: there are no credentials\n  fix: set AWS_ACCESS_KEY_ID"):
+        find_inputs(f"{s3}/c.svm")
 
 
 def test_objects_that_are_not_there_or_change(s3):

@@ -7,6 +7,7 @@ import sys
 import threading
 from pathlib import Path
 
+import obstore
 import pytest
 
 from squall.data.objects import ObjectStore, checked_key, default_storage
@@ -132,6 +133,28 @@ def test_a_deletion_that_breaks_off_leaves_what_goes_last(store, monkeypatch):
     store.delete_prefix("a", last="owner")
     store.delete_prefix("a", last="owner")
     assert store.keys() == []
+
+
+def test_a_deletion_in_a_bucket_leaves_what_goes_last_to_the_end(s3, monkeypatch):
+    store = ObjectStore(f"{s3}/deletions")
+    for key in ("a/1", "a/b/2", "a/owner", "a/z", "ab/owner"):
+        store.put(key, b"x")
+    delete = obstore.delete
+
+    def breaks_off(bucket, keys):
+        delete(bucket, keys)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken, pytest.raises(KeyboardInterrupt):
+        broken.setattr("squall.data.objects.obstore.delete", breaks_off)
+        store.delete_prefix("a", last="owner")
+    assert store.keys() == ["a/owner", "ab/owner"], "all others were asked for first"
+    store.delete_prefix("a", last="owner")
+    store.delete_prefix("a", last="owner")
+    assert store.keys() == ["ab/owner"]
+    store.delete_prefix("ab")
+    assert store.keys() == []
+    store.close()
 
 
 def interrupted(*_):

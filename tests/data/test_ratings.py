@@ -104,6 +104,11 @@ def test_ratings_are_written_joined_and_described(write, tmp_path, monkeypatch):
     assert not any(b"u3" in p.read_bytes() for p in (tmp_path / "own").glob("part-*"))
     both = data.concat(data)
     assert both.to_arrays()[1].tolist() == data.to_arrays()[1].tolist() * 2
+    other = read_ratings(write("u9,i3,7\nu1,i77,8\n", "other.csv"))
+    joined = data.concat(other).select(["item", "user"]).shuffle(0)
+    assert sorted(rows(joined)) == sorted(rows(data) + rows(other)), "ids have one dictionary"
+    assert joined.dictionary("user") == [*data.dictionary("user"), "u9"]
+    assert sorted(rows(joined.write(tmp_path / "joined"))) == sorted(rows(joined))
     assert data.head(1) == [{"user": "u0", "item": "i9", "rating": 0.0}]
     assert "rating" in str(data.describe())
 

@@ -12,6 +12,7 @@ import squall
 from squall.cli.show import console
 from squall.data.dataset import Dataset
 from squall.data.summary import MAX_DISTINCT, ColumnSummary
+from squall.records import CategoricalColumn, ColumnSpec
 
 _SHOWN = 40
 """Columns of a table that are shown unless more are asked for."""
@@ -42,7 +43,8 @@ def run_head(url: str, n: int) -> None:
     rows = data.head(n)
     names = [*(c.name for c in data.columns), *([] if data.label is None else [data.label])]
     limit = max(_CELL, console.width // max(1, len(names)) - _GAP)
-    cells = [[_cut(printable(_cell(row[name])), limit) for name in names] for row in rows]
+    words = {spec.name: strings.strings() for spec in data.columns if (strings := _words(data, spec))}
+    cells = [[_cut(printable(_cell(row[name], words.get(name))), limit) for name in names] for row in rows]
     heads = [_cut(printable(name), _CELL) for name in names]
     widths = [max(map(cell_len, column)) for column in zip(heads, *cells, strict=True)]
     shown = _fitting(widths, console.width)
@@ -143,13 +145,19 @@ def _print_labels(label: str, labels: list[tuple[str, int]], rows: int) -> None:
         console.print(f"{len(labels) - 20:,} more labels", style="dim")
 
 
-def _cell(value: Any) -> str:
+def _words(data: Dataset, spec: ColumnSpec) -> CategoricalColumn | None:
+    """What the positions of a sparse column stand for, if that is known."""
+    return data.shared_strings(spec) if spec.kind == "sparse" else None
+
+
+def _cell(value: Any, words: list[str] | None = None) -> str:
     if value is None:
         return "–"
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, dict):
-        return " ".join(f"{feature}:{number:g}" for feature, number in list(value.items())[:8]) or "–"
+        named = [(words[f] if words else f, number) for f, number in list(value.items())[:8]]
+        return " ".join(f"{feature}:{number:g}" for feature, number in named) or "–"
     if isinstance(value, list):
         return " ".join(f"{number:g}" for number in value[:8])
     return str(value)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,8 +16,9 @@ from squall.cli.data import print_info
 from squall.cli.show import console
 from squall.config import Problems, did_you_mean
 from squall.data.dataset import Dataset
+from squall.data.finding import find_inputs, path_problems
 from squall.data.stored import refuse_taken
-from squall.errors import SettingError
+from squall.errors import DataError, SettingError
 from squall.units import format_duration
 
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
@@ -64,7 +67,8 @@ def run_ingest(options: IngestOptions) -> None:
     refuse_taken(options.to)  # before any work is done
     started = time.monotonic()
     source: Any = options.sources[0] if len(options.sources) == 1 else list(options.sources)
-    data: Dataset = read(source, **settings)
+    with _in_words_of_the_command():
+        data: Dataset = read(source, **settings)
     written = data.write(options.to)
     print_info(written)
     console.print(
@@ -94,6 +98,7 @@ def _reader(options: IngestOptions) -> tuple[Callable[..., Dataset], dict[str, A
             settings[setting] = value
         else:
             hint = did_you_mean(setting, known)
+            hint = hint or f"; it has {', '.join(name for name in known if name != 'path')}"
             problems.add(f"{setting!r} is not a setting of squall.{form.reader}{hint}")
     problems.raise_if_any()
     return read, settings
@@ -101,19 +106,43 @@ def _reader(options: IngestOptions) -> tuple[Callable[..., Dataset], dict[str, A
 
 def _format_of(options: IngestOptions, problems: Problems) -> str:
     there = {name: form for name, form in _FORMATS.items() if hasattr(squall, form.reader)}
+    if "-" in options.sources:
+        problems.add("'-': a source is read twice, and standard input cannot be: write it to a file first")
+        return ""
     if options.format != "auto":
         problems.choice("--format", options.format, ["auto", *there])
         return options.format
-    plain = options.sources[0].lower()
+    for problem in path_problems(options.sources):
+        problems.add(problem)
+    problems.raise_if_any()
+    names = [source.name for source in find_inputs(options.sources)]
+    found = sorted({name for path in names for name, form in there.items() if _is_named(path, form)})
+    if len(found) == 1:
+        return found[0]
+    shown = repr(options.sources[0]) + (" and others" if len(options.sources) > 1 else "")
+    why = f"the files are of several: {', '.join(found)}" if found else f"{shown} cannot be told by its name"
+    problems.add(f"which format? {why}; give --format: {', '.join(there)}")
+    return ""
+
+
+def _is_named(path: str, form: _Format) -> bool:
+    plain = path.lower()
     for suffix in _COMPRESSED:
         plain = plain.removesuffix(suffix)
-    found = [name for name, form in there.items() if plain.endswith(form.suffixes or ("\0",))]
-    if not found:
-        problems.add(
-            f"the format of {options.sources[0]!r} cannot be told by its name; "
-            f"give --format: {', '.join(there)}"
-        )
-    return next(iter(found), "")
+    return plain.endswith(form.suffixes or ("\0",))
+
+
+@contextmanager
+def _in_words_of_the_command() -> Iterator[None]:
+    """A reader's errors speak of its arguments: say how they are typed."""
+    try:
+        yield
+    except (DataError, SettingError) as error:
+        if error.fix and re.search(r"\b[a-z_]+=", error.fix):
+            error.fix += (
+                ' (typed as --label y, --delimiter ";", --no-header; any other as --option name=value)'
+            )
+        raise
 
 
 def _given(options: IngestOptions, problems: Problems) -> dict[str, Any]:

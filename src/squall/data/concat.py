@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from squall.data.labels import Classes, check_class_count
+from squall.data.labels import MAX_CLASSES, Classes, check_class_count, exact_numbers
 from squall.data.sources import digest
+from squall.data.uniting import United, renumbered, united_strings
 from squall.errors import DataError
 from squall.records import (
     CategoricalColumn,
     Column,
     ColumnSpec,
     DenseColumn,
+    Float64,
     Int32,
     NumericColumn,
     RawBlock,
@@ -29,7 +31,8 @@ class ConcatSource:
     """The partitions of several data sets, as they read them: splits and transforms included.
 
     Columns are matched by name, in the order of the first data set.  int64 and float64 become
-    float64; a sparse column is as wide as the widest; label maps are united.
+    float64; a sparse column is as wide as the widest.  Dictionaries and label maps are united, or
+    labels become numbers to predict, where they are in one of the data sets.
 
     Raises
     ------
@@ -42,9 +45,9 @@ class ConcatSource:
         first = self._parts[0]
         for number, part in enumerate(self._parts[1:], 2):
             _check_names(first, part, number)
-        self.columns = [
-            _merged_spec([_spec(part, column.name) for part in self._parts]) for column in first.columns
-        ]
+        specs = [_merged_spec([_spec(part, column.name) for part in self._parts]) for column in first.columns]
+        self._united = {spec.name: found for spec in specs if (found := _united(self._parts, spec))}
+        self.columns = [_as_wide(spec, self._united.get(spec.name)) for spec in specs]
         self.label = first.label
         self.classes: Classes | None = _merged_classes(self._parts)
         self._codes = [_translation(part.classes, self.classes) for part in self._parts]
@@ -57,18 +60,37 @@ class ConcatSource:
         part, number = self._places[partition]
         block = self._parts[part].partition(number)
         codes = self._codes[part]
-        # Without a label map labels are numbers to predict.
         labels = block.labels if block.labels is None or codes is None else codes[block.labels]
-        columns = {spec.name: _conformed(block.columns[spec.name], spec) for spec in self.columns}
+        columns = {}
+        for spec in self.columns:
+            column = block.columns[spec.name]
+            if united := self._united.get(spec.name):
+                column = renumbered(column, united.numbers[part], united.strings)
+            columns[spec.name] = _conformed(column, spec)
         return RawBlock(block.n_rows, columns, labels, block.weights, block.qid)
 
     def dictionary(self, column: str) -> CategoricalColumn | None:
-        """None: each part's numbers stand for strings of its own."""
-        return None
+        """The strings that the column's numbers stand for in all parts, if all have such."""
+        united = self._united.get(column)
+        return None if united is None else united.strings
 
     def key(self) -> str:
         """A name for the content."""
         return digest(["concat", [part.key() for part in self._parts]])
+
+
+def _united(parts: list[Dataset], spec: ColumnSpec) -> United | None:
+    if spec.kind not in ("categorical", "sparse"):
+        return None
+    if spec.kind == "categorical" and not all(part.is_as_read for part in parts):
+        return None  # a transform may have given it other strings
+    return united_strings(spec, [part.shared_strings(_spec(part, spec.name)) for part in parts])
+
+
+def _as_wide(spec: ColumnSpec, united: United | None) -> ColumnSpec:
+    if united is None or spec.kind != "sparse":
+        return spec
+    return ColumnSpec(spec.name, spec.kind, len(united.strings.offsets) - 1)
 
 
 def _spec(part: Dataset, name: str) -> ColumnSpec:
@@ -113,9 +135,12 @@ def _merged_classes(parts: list[Dataset]) -> Classes | None:
     maps = [part.classes for part in parts if part.classes is not None]
     if not maps:
         return None
+    are_numbers = all(m.dtype.kind in "iuf" for m in maps)
+    if len(maps) < len(parts) and are_numbers:
+        return None
     if len(maps) < len(parts):
         raise DataError(
-            "labels are classes in one data set and numbers to predict in another",
+            "labels are classes that are no numbers in one data set, and numbers to predict in another",
             where="concat",
             fix="read all with labels of one sort",
         )
@@ -127,13 +152,18 @@ def _merged_classes(parts: list[Dataset]) -> Classes | None:
             fix="read all with labels of one sort",
         )
     merged = np.unique(np.concatenate(maps))
+    if len(merged) > MAX_CLASSES and are_numbers:
+        return None
     check_class_count(len(merged), "concat")
     return merged
 
 
-def _translation(own: Classes | None, merged: Classes | None) -> Int32 | None:
-    if own is None or merged is None:
+def _translation(own: Classes | None, merged: Classes | None) -> Int32 | Float64 | None:
+    """What a part's codes become: those of the merged map, or the numbers that its own one holds."""
+    if own is None:
         return None
+    if merged is None:
+        return exact_numbers(own, "concat")
     return np.searchsorted(merged, own).astype(np.int32)
 
 

@@ -16,6 +16,7 @@ from squall.data.concat import ConcatSource
 from squall.data.hints import column_hint
 from squall.data.info import short
 from squall.data.labels import Classes
+from squall.data.mixing import mixed_blocks
 from squall.data.rows import count_missing, cut_blocks, take_raw
 from squall.data.seeds import seed_from, seeded_order
 from squall.data.select import Select
@@ -125,6 +126,11 @@ class Dataset:
             )
         return strings.strings()
 
+    @property
+    def is_as_read(self) -> bool:
+        """Whether columns are as they were read: no transform but a choice of them is applied."""
+        return all(isinstance(transform, Select) for transform in self._transforms)
+
     def shared_strings(self, spec: ColumnSpec) -> CategoricalColumn | None:
         """What `dictionary` gives, as it is stored; None if there is none."""
         return self._source.dictionary(spec.name) if spec in self._source.columns else None
@@ -157,7 +163,9 @@ class Dataset:
         StoreError, CorruptError
             If it is missing or damaged.
         """
-        block = self._raw_partition(number)
+        return self._transformed(self._raw_partition(number))
+
+    def _transformed(self, block: RawBlock) -> RawBlock:
         for transform in self._transforms:
             block = transform.apply(block)
         return block
@@ -173,7 +181,8 @@ class Dataset:
         Parameters
         ----------
         seed : int, optional
-            Partitions come in the random order that belongs to it; as they are if None.
+            Partitions come in the random order that belongs to it; if None rows come in the data set's
+            own order.
 
         Raises
         ------
@@ -183,8 +192,10 @@ class Dataset:
         numbers = self.partitions()
         if seed is not None:
             numbers = [numbers[i] for i in seeded_order(len(numbers), seed).tolist()]
-        for number in numbers:
-            yield self.partition(number)
+        raw: Iterator[RawBlock] = map(self._raw_partition, numbers)
+        if seed is None and self._selection.shuffle_seed is not None:
+            raw = mixed_blocks(raw, self._selection.shuffle_seed)
+        yield from map(self._transformed, raw)
 
     def iter_batches(self, batch_size: int = 1024) -> Iterator[tuple[Any, np.ndarray[Any, Any] | None]]:
         """The rows, in order, as ``(X, y)`` of ``batch_size`` rows each; the last has what is left.
@@ -268,8 +279,9 @@ class Dataset:
     def shuffle(self, random_state: Any = None) -> Dataset:
         """The same rows in a random order that belongs to a seed (None draws one).
 
-        Partitions come in random order and the rows of each are shuffled; rows do not leave their
-        partition of about 10 MB.  (`fit` shuffles for itself.)
+        Partitions come in random order, and the rows of each 64 MB of them are mixed, in memory of two
+        such windows: a data set of up to 64 MB is shuffled throughout, of a larger one the rows of
+        some six partitions from anywhere stand together.  (`fit` shuffles for itself, likewise.)
         """
         shuffled = self._selection.shuffled(seed_from(random_state))
         return Dataset(self._source, shuffled, self._transforms)
@@ -277,8 +289,9 @@ class Dataset:
     def concat(self, *others: Dataset) -> Dataset:
         """These rows, and then those of the others, which have the same columns by name.
 
-        int64 beside float64 becomes float64, a sparse column is as wide as the widest, and label
-        maps are united.
+        int64 beside float64 becomes float64, a sparse column is as wide as the widest, label maps and
+        dictionaries (`dictionary`) are united.  Labels that are numbers to predict in one of the data
+        sets are so in the result.
 
         Raises
         ------

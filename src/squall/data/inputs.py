@@ -25,6 +25,7 @@ Seen = Callable[[int], None]  # is told how many bytes were read
 
 _DIGEST_BYTES = 1 << 18
 _STREAM_BYTES = 1 << 20
+_METADATA = "169.254.169.254"  # by which a machine of AWS knows its rights
 _REFUSALS = (BaseError, OSError, ValueError)
 
 
@@ -313,8 +314,8 @@ def _listed(root: str, about: Any) -> RemoteFile:
 def refused(error: Exception, where: str) -> DataError:
     """The error for what a store does not give."""
     text = str(error).split("\n", 1)[0]
-    return DataError(
-        f"the object cannot be read: {text}",
-        where=where,
-        fix="check the URL, the rights, and the environment variables (AWS_…) by which the store is reached",
-    )
+    fix = "check the URL, the rights, and the environment variables (AWS_…) by which the store is reached"
+    if _METADATA in text:  # whom obstore asks for credentials that it was not given
+        text = "there are no credentials"
+        fix = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, for a store of your own AWS_ENDPOINT_URL, too"
+    return DataError(f"the object cannot be read: {text}", where=where, fix=fix)

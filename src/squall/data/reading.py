@@ -74,10 +74,8 @@ def stored_dataset(
                 found.check_unchanged()  # before the manifest is stored: no data set opens
         finally:
             close_connections()
-        more = f" and {len(inputs) - 1:,} more" if len(inputs) > 1 else ""
         return msgspec.structs.replace(
             manifest,
-            source=names[0] + more,
             warnings=_renamed(manifest.warnings, names, marks),
             facts={"format": reader, **manifest.facts},
             format_version=FORMAT_VERSION,
@@ -90,6 +88,8 @@ def stored_dataset(
     finally:
         close_connections()
     # Each time: whoever reads now may not have read then, nor by these names.
+    more = f" and {len(inputs) - 1:,} more" if len(inputs) > 1 else ""
+    source.manifest = msgspec.structs.replace(source.manifest, source=names[0] + more)
     for warning in _renamed(source.manifest.warnings, marks, names):
         warnings.warn(warning, UserWarning, stacklevel=3)
     return Dataset(source)

@@ -72,6 +72,17 @@ def _take_column(column: Column, rows: Rows) -> Column:
     return SparseColumn(indptr, column.indices[cells], values, column.width)
 
 
+def with_used_strings(column: Column) -> Column:
+    """A categorical column without the strings that no row has; others as they are."""
+    if not isinstance(column, CategoricalColumn):
+        return column
+    used = np.zeros(len(column.offsets) - 1, dtype=bool)
+    used[column.codes[column.codes >= 0]] = True
+    place = np.append(np.cumsum(used) - 1, -1).astype(np.int32)  # −1 stays −1
+    offsets, cells = _gather(column.offsets, np.flatnonzero(used))
+    return CategoricalColumn(place[column.codes], offsets, column.data[cells])
+
+
 def slice_raw(block: RawBlock, start: int, stop: int) -> RawBlock:
     """Rows ``start`` … ``stop − 1`` of a raw block; views wherever the layout allows it."""
     rows = slice(start, stop)

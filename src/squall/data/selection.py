@@ -84,7 +84,7 @@ class Selection:
         return chosen
 
     def shuffled(self, seed: int) -> Selection:
-        """The same rows in another order."""
+        """The same rows in another order; :mod:`squall.data.mixing` moves them between partitions."""
         return dataclasses.replace(self, shuffle_seed=seed)
 
     def split(self, n_test: int, seed: int, classes: Int64 | None = None) -> tuple[Selection, Selection]:

@@ -90,6 +90,7 @@ def write_dataset(data: Dataset, url: str | os.PathLike[str]) -> StoredSource:
             dictionaries=dictionaries,
             missing={name: n for name, n in missing.items() if n},
             source=data.info().source,
+            facts=data.info().facts,
             format_version=FORMAT_VERSION,
         )
         if not store.create(MANIFEST, msgspec.json.encode(manifest)):
@@ -114,6 +115,8 @@ def refuse_taken(url: str | os.PathLike[str]) -> ObjectStore:
         If there is one.
     """
     store = ObjectStore(url)
+    if store.folder is not None and store.folder.is_file():
+        raise StoreError("it is a file, and a data set is a folder", where=str(url), fix="name a new folder")
     if store.exists(MANIFEST):
         raise _taken(store)
     return store
