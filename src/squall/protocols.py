@@ -31,6 +31,7 @@ from squall.records import (
     Stamp,
     Steps,
     Sync,
+    TableContents,
     TableSpec,
     Update,
     WorkerTask,
@@ -210,6 +211,20 @@ class Tables(Protocol):
 
     def add(self, name: str, rows: Int64, deltas: Float32, stamp: Stamp, *, half: bool = False) -> bool:
         """Add raw ``deltas`` to the weights, past the optimiser; otherwise as `push`."""
+
+    def dump(self, name: str) -> TableContents:
+        """All rows with their optimiser's state.  What is updated meanwhile may be there in part."""
+
+    def load(self, name: str, contents: TableContents) -> None:
+        """(driver) Set all rows, their optimiser's state and the step.  Nobody may use it meanwhile.
+
+        What slots have sent, and how far they are, stays as it is.
+
+        Raises
+        ------
+        StoreError
+            If the contents are not those of a table of this shape and optimiser.
+        """
 
 
 @runtime_checkable
@@ -585,6 +600,12 @@ class StrategySettings(Protocol):
 
         It may be so already, when a job is resumed.  With ``source``, another job, of which all
         workers have ended between two epochs: go on from its model, maybe with other slots.
+        """
+
+    def begin(self, store: Store, task: WorkerTask, contents: TableContents) -> None:
+        """(driver) After `open`, before any worker: begin with this model and its optimiser's state.
+
+        ``contents`` are those of a whole table; also a strategy without tables begins with its weights.
         """
 
     def bind(

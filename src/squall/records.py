@@ -343,6 +343,13 @@ class SharedTable:
     step: Int64  # (1,) minibatches applied by all workers together
 
 
+class TableContents(NamedTuple):
+    """All that a table holds: ``array`` as in :class:`SharedTable`, every row brought up to ``step``."""
+
+    array: Float32  # (rows, stride)
+    step: int
+
+
 # --------------------------------------------------------------------- functions, their ends
 
 

@@ -24,9 +24,9 @@ from tests.e2e import resumed_script
 SCRIPT = Path(resumed_script.__file__)
 
 
-def killed(storage: Path, store: str, consistency: str, moment: str) -> str:
+def killed(storage: Path, store: str, consistency: str, moment: str, *warm: str) -> str:
     """The URL of a job whose process was killed at that moment."""
-    arguments = [str(storage), store, consistency, moment]
+    arguments = [str(storage), store, consistency, moment, *warm]
     done = subprocess.run(
         [sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True, timeout=50, check=False
     )
@@ -67,6 +67,20 @@ def test_a_job_killed_at_a_transition_ends_with_the_same_bits(
     launched = 2 if moment.startswith("0:") and not moment.endswith("after") else 3
     assert len(job.status().attempts) >= launched
     assert job.bill is not None and job.bill.invocations == len(job.status().attempts)
+
+
+@pytest.mark.parametrize("moment", ["0:before", pytest.param("1:after", marks=pytest.mark.slow)])
+def test_a_job_that_began_warm_ends_with_the_same_bits(
+    moment: str, tmp_path: Path, expected: np.ndarray
+) -> None:
+    url = killed(tmp_path, "embedded", "bsp", moment, "warm")
+    fitted = squall.Job.open(url).wait()
+    X, y = resumed_script.data()
+    again = resumed_script.warm(str(tmp_path))
+    settings = resumed_script.run(str(tmp_path), "embedded").replace(backend="local")
+    again.fit(X, y, validation=(X[:300], y[:300]), run=settings)
+    assert np.array_equal(fitted.steps[-1][1].coef_, again.steps[-1][1].coef_)
+    assert not np.array_equal(fitted.steps[-1][1].coef_, expected)
 
 
 def fit_planned(storage: str) -> np.ndarray:

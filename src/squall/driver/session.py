@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 
 from squall.config import STORES, Run, is_elsewhere
 from squall.data.objects import ObjectStore
+from squall.data.starting import read_beginning
 from squall.driver.events import Leg
 from squall.driver.keeping import checkpoints_of
 from squall.driver.listening import Emit, listen_to, telling
@@ -20,12 +22,13 @@ from squall.driver.spec import JobSpec, Prepared, StoppedError
 from squall.errors import JobError, SettingError, StoreError, StoreLostError
 from squall.log import get_logger
 from squall.protocols import Endpoint, Store
-from squall.records import Float32, Shape, WorkerTask
+from squall.records import Float32, Shape, TableContents, WorkerTask
 from squall.registry import BACKENDS
 from squall.store import StoreAddress, connect, requests_of
 from squall.store.auth import store_token
 from squall.store.connection import Patience
 from squall.store.process import end_silent_store, shared_store
+from squall.store.table import table_stride
 from squall.worker.strategies import strategy_from_dict
 
 T = TypeVar("T")
@@ -162,6 +165,14 @@ class Session:
         seen = [(self._objects.gets, self._objects.puts), *map(requests_of, self._stores)]
         return sum(gets for gets, _ in seen), sum(puts for _, puts in seen)
 
+    def trained(self) -> tuple[Float32 | None, TableContents | None]:
+        """The model and, where the job keeps it, all that its table holds; no worker is at work."""
+        if not (self._spec.keeps_state and self._strategy.needs_tables):
+            return self.weights(), None
+        name = self.present.task.table
+        contents, dim = self.store.tables.dump(name), self.store.tables.describe(name).dim
+        return np.ascontiguousarray(contents.array[:, :dim]), contents
+
     def progress(self, slot: int) -> int:
         """Minibatches of the present leg that a slot has applied; 0 if there is no such slot (any more)."""
         leg = self.present
@@ -216,9 +227,24 @@ class Session:
                 resumed=resumed,
             )
             self._strategy.open(store, task, source)
+            if source is None:
+                self._begin_from(task)
             kept = resources.pop_all()
         self._resources.callback(kept.close)
         return OpenLeg(leg, task.job, endpoint, task, kept.close)
+
+    def _begin_from(self, task: WorkerTask) -> None:
+        """Have workers begin with what the job is to begin with, if that is given.
+
+        A blob of the job's tells a driver that takes over that it has been done: no worker was launched
+        before, and none may lose what it has trained.
+        """
+        key, done = self._prepared.initial, f"{task.job}/begun"
+        if key is None or self.store.blobs.get(done) is not None:
+            return
+        stride = table_stride(self._prepared.model.table(task.table, task.optimizer))
+        self._strategy.begin(self.store, task, read_beginning(self._objects, key).contents(stride))
+        self.store.blobs.put(done, b"begun")
 
     def _task(self, leg: Leg) -> WorkerTask:
         spec, prepared, name = self._spec, self._prepared, _name(self._job, leg.number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import msgspec
@@ -28,6 +29,7 @@ from squall.errors import SettingError
 from squall.estimators.columns import ColumnsMixin, aligned, as_dataset, check_not_empty, training_data
 from squall.estimators.history import History
 from squall.estimators.plain import describe_fitting
+from squall.estimators.predecessors import Part, Predecessor
 from squall.estimators.preparation import Preparation, Recipe, as_validation
 from squall.estimators.progress import wait_showing_progress
 from squall.estimators.targets import Target
@@ -120,10 +122,11 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
         before: Sequence[BaseTransformer] = (),
         whole: Any = None,
         tags: dict[str, str] | None = None,
+        part: Part | None = None,
     ) -> Job[Any]:
         """Submit the job that fits ``before`` and then this model, in place.
 
-        The job's result is ``whole``, by default this model.
+        The job's result is ``whole``, by default this model.  With a ``part`` it is one epoch of more.
         """
         self._check_settings()
         run = checked_run(run, "fit")
@@ -139,32 +142,39 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
                 fix="give fit some: fit(train, validation=test)",
             )
         whole = self if whole is None else whole
-        target = self._target(data)
+        target = self._target(data) if part is None else part.target
+        recipe = self._recipe()
+        if part is not None and part.learning_rate is not None:
+            recipe = replace(recipe, learning_rate=part.learning_rate)
+        epochs = int(self.epochs) if part is None else 1
+        seed = (self._seed(run) + (0 if part is None else part.number)) % _SEEDS
         plan = Preparation(
-            self._recipe(),
+            recipe,
             data,
             target,
             held_out,
             before,
             n_workers,
-            self._seed(run),
+            seed,
             describe=lambda: describe_fitting(whole, plan.columns, target.classes),
             together=strategy.synchronous and strategy.needs_tables,
             apart=not strategy.needs_tables,
             run=run,
+            predecessor=self._predecessor() if part is None else part.predecessor,
         )
         spec = JobSpec(
             run=run,
             n_workers=n_workers,
-            epochs=int(self.epochs),
-            seed=self._seed(run),
+            epochs=epochs,
+            seed=seed,
             strategy=msgspec.to_builtins(strategy),
             prepare=plan.prepare,
             evaluate=None if held_out is None else plan.evaluate,
             target_loss=None if self.target_loss is None else float(self.target_loss),
-            project=foresight(run, n_workers, int(self.epochs), strategy),
+            project=foresight(run, n_workers, epochs, strategy),
             patience=None if self.early_stopping is None else int(self.early_stopping),
             tags=tags or {},
+            keeps_state=self._keeps_state,
         )
 
         def finish(ended: JobResult) -> Any:
@@ -220,6 +230,12 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
 
     epochs: int
     random_state: int | None
+
+    _keeps_state = False  # whether to keep what the optimiser knows at the end
+
+    def _predecessor(self) -> Predecessor | None:
+        """The fitted model with whose weights a fit begins, if any."""
+        return None
 
     def _target(self, data: Dataset) -> Target:
         """What the labels of ``data`` mean to this model.
@@ -356,6 +372,8 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
 
 MOMENTUM, BETA_1, BETA_2, DECAY = 0.9, 0.9, 0.999, 1.0
 """What None stands for in the settings of that name."""
+
+_SEEDS = 1 << 63
 
 USED_BY = {"momentum": ("momentum", "nesterov"), "beta_1": ("adam",), "beta_2": ("adam",)}
 """Settings that only some optimisers use."""

@@ -112,6 +112,23 @@ class DescribeTable(_Message, frozen=True):
     name: str
 
 
+class DumpRows(_Message, frozen=True):
+    """Rows of this shard's part from ``first`` on; replied to by :class:`DumpedRows`."""
+
+    name: str
+    first: int
+
+
+class LoadRows(_Message, frozen=True):
+    """Set the rows of this shard's part from ``first`` on, and the step; ``values`` are float32."""
+
+    name: str
+    first: int
+    stride: int
+    step: int
+    values: memoryview
+
+
 class AttachTable(_Message, frozen=True):
     """Ask for a table's memory; replied to by :class:`SharedMemory`."""
 
@@ -359,7 +376,7 @@ class TakeSnapshot(_Message, frozen=True):
 
 
 Greeting = Hello | Proof
-TableRequest = CreateTable | DropTable | DescribeTable | AttachTable | Meet
+TableRequest = CreateTable | DropTable | DescribeTable | AttachTable | Meet | DumpRows | LoadRows
 BlobUpdate = PutBlob | CompareAndSet | AddToCounter | Reduce
 BlobRequest = BlobUpdate | PutPart | DropUpload | GetBlobs | GetPart | WaitBlob | GetReduced | DeleteBlob
 SlotRequest = Register | SaveState | SendReport | Advance | GetProgress | LookAtSlot | Barrier | Finish
@@ -437,6 +454,15 @@ class SharedMemory(_Message, frozen=True):
     stride: int
     n_slots: int
     size: int
+
+
+class DumpedRows(_Message, frozen=True):
+    """As many rows as go into a piece, of the ``rows`` that are there; float32."""
+
+    rows: int
+    stride: int
+    step: int
+    values: memoryview
 
 
 class JobMemory(_Message, frozen=True):
@@ -526,7 +552,7 @@ class Status(_Message, frozen=True):
 
 
 GreetingReply = Welcome | Challenge | Listening
-TableReply = Description | SharedMemory | Met
+TableReply = Description | SharedMemory | Met | DumpedRows
 ControlReply = JobMemory | Registered | Reports | Progress | Stopping
 BlobReply = Values | Counted | Reduced
 Reply = GreetingReply | Done | Status | Snapshot | TableReply | BlobReply | ControlReply | Failed

@@ -14,9 +14,9 @@ import numpy as np
 from squall.config import Problems, is_integer
 from squall.models import model_from_dict
 from squall.protocols import Model, Store, Strategy
-from squall.records import Block, Float32, Int32, Registration, Steps, WorkerTask
+from squall.records import Block, Float32, Int32, Registration, Steps, TableContents, WorkerTask
 from squall.store.table import ParameterTable
-from squall.worker.rounds import SPEAKER, Keeper, Rounds, latest, packed, shown, start_key, unpacked
+from squall.worker.rounds import SPEAKER, Arrays, Keeper, Rounds, latest, packed, shown, start_key, unpacked
 
 KEEP_S = 5.0
 """Seconds of work after which a worker keeps what it has, also between two meetings."""
@@ -83,6 +83,11 @@ class ModelAveraging(msgspec.Struct, frozen=True, tag="model_averaging", repr_om
         kept = None if source is None else latest(store, source)
         if kept is not None:
             store.blobs.put(start_key(task.job), packed(kept[1]))
+
+    def begin(self, store: Store, task: WorkerTask, contents: TableContents) -> None:
+        """See :class:`squall.protocols.StrategySettings`: what each worker begins with."""
+        arrays: Arrays = {"array": contents.array, "step": np.array([contents.step], dtype=np.int64)}
+        store.blobs.put(start_key(task.job), packed(arrays))
 
     def weights(self, store: Store, task: WorkerTask) -> Float32 | None:
         """See :class:`squall.protocols.StrategySettings`: what came of the last meeting."""

@@ -11,7 +11,7 @@ import numpy as np
 from squall.config import Problems, is_integer, is_number
 from squall.models import model_from_dict
 from squall.protocols import Model, SharedTables, Store, Strategy, StrategySettings
-from squall.records import Float32, Sync, WorkerTask
+from squall.records import Float32, Sync, TableContents, WorkerTask
 from squall.registry import STRATEGIES
 from squall.worker.compression import Compression, Compressor
 from squall.worker.updates import MetUpdates, SharedMemoryUpdates
@@ -177,6 +177,10 @@ class ParameterServer(msgspec.Struct, frozen=True, tag="parameter_server", repr_
         store.tables.create(table, None if source is None else source.table)
         # Maps it, where it is mapped: the model can then be had although the store has died.
         store.tables.pull(table.name, np.zeros(0, dtype=np.int64))
+
+    def begin(self, store: Store, task: WorkerTask, contents: TableContents) -> None:
+        """See :class:`squall.protocols.StrategySettings`: fill the table."""
+        store.tables.load(task.table, contents)
 
     def weights(self, store: Store, task: WorkerTask) -> Float32:
         """See :class:`squall.protocols.StrategySettings`: all of the table."""
