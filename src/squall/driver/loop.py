@@ -10,11 +10,13 @@ import queue
 import threading
 import time
 import uuid
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext
+from typing import Any
 
 from squall.data.objects import ObjectStore, default_storage
 from squall.driver import events
 from squall.driver.arrivals import Arrivals, Happened, Unheard
+from squall.driver.callbacks import Callbacks
 from squall.driver.causes import rounds_lost, store_lost
 from squall.driver.claims import claim, remove
 from squall.driver.description import describe
@@ -45,11 +47,13 @@ class JobLoop:
     ----------
     spec : JobSpec
         The job.
+    job : Job
+        What callbacks are given.
     resumption : Resumption, optional
         What happened to it before, in the hands of another process.
     """
 
-    def __init__(self, spec: JobSpec, resumption: Resumption | None = None) -> None:
+    def __init__(self, spec: JobSpec, job: Any = None, resumption: Resumption | None = None) -> None:
         self.spec, self._resumption = spec, resumption
         place = spec.run.storage
         self._objects = ObjectStore(default_storage() if place is None else place)
@@ -63,6 +67,7 @@ class JobLoop:
         self._invocations = Invocations(self._inbox.put)
         self._lock = threading.Lock()  # the machine is read by other threads
         self._machine = machine_of(spec, resumption)
+        self.callbacks = Callbacks(spec.callbacks, job, self._inbox.put)
 
     # ------------------------------------------------------------------- asked by other threads
 
@@ -125,10 +130,11 @@ class JobLoop:
 
     def _run(self, objects: ObjectStore, recorder: Recorder, resources: ExitStack) -> JobResult:
         recorder.write(self._record())
+        resources.enter_context(self.callbacks)
         warm = warm_up(self.spec.run, self._machine.leg.plan.memory_mb, self._patience, resources)
         resources.callback(self._forget, objects)
         prepared = self._prepare(objects)
-        with self._kept_if_lost(objects):
+        with nullcontext() if self._resumption is None else kept_if_lost(objects, self.id, self._leave):
             session = open_session(
                 self.id,
                 self._machine.leg,
@@ -163,9 +169,6 @@ class JobLoop:
             raise
         self._machine.ledger.client_objects(*session.requests())
         return self._result(prepared, weights, contents)
-
-    def _kept_if_lost(self, objects: ObjectStore) -> AbstractContextManager[None]:
-        return nullcontext() if self._resumption is None else kept_if_lost(objects, self.id, self._leave)
 
     def _leave(self) -> None:
         self._left = True
@@ -236,6 +239,7 @@ class JobLoop:
                 for command in commands:
                     _log.debug("job %s: %s: %s", self.id, type(event).__name__, command)
                     execution.carry_out(command, now)
+            self.callbacks.note(machine.history, machine.n_settled)
         if machine.error is not None:
             raise machine.error
         weights, contents = session.trained() if machine.trained_rows else (None, None)

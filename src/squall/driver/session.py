@@ -160,18 +160,19 @@ class Session:
         """The model as it is now, (rows, dim); None if workers have not made one yet."""
         return self._strategy.weights(self.store, self.present.task)
 
-    def requests(self) -> tuple[int, int]:
-        """Reads and writes that this process has asked of object stores."""
-        seen = [(self._objects.gets, self._objects.puts), *map(requests_of, self._stores)]
-        return sum(gets for gets, _ in seen), sum(puts for _, puts in seen)
-
     def trained(self) -> tuple[Float32 | None, TableContents | None]:
         """The model and, where the job keeps it, all that its table holds; no worker is at work."""
         if not (self._spec.keeps_state and self._strategy.needs_tables):
             return self.weights(), None
-        name = self.present.task.table
-        contents, dim = self.store.tables.dump(name), self.store.tables.describe(name).dim
+        task = self.present.task  # where the table is mapped its store is not asked: it may be no more
+        contents = self.store.tables.dump(task.table)
+        dim = self._prepared.model.table(task.table, task.optimizer).dim
         return np.ascontiguousarray(contents.array[:, :dim]), contents
+
+    def requests(self) -> tuple[int, int]:
+        """Reads and writes that this process has asked of object stores."""
+        seen = [(self._objects.gets, self._objects.puts), *map(requests_of, self._stores)]
+        return sum(gets for gets, _ in seen), sum(puts for _, puts in seen)
 
     def progress(self, slot: int) -> int:
         """Minibatches of the present leg that a slot has applied; 0 if there is no such slot (any more)."""

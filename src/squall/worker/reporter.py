@@ -8,7 +8,7 @@ import time
 from squall.data.iterator import BlockVisit, Visits
 from squall.data.objects import ObjectStore
 from squall.protocols import Control, FunctionContext, Store
-from squall.records import Phases, Report, Steps, WorkerTask
+from squall.records import Phases, Report, SolverRound, Steps, WorkerTask
 from squall.store import requests_of
 
 INTERVAL_S = 0.2
@@ -77,6 +77,7 @@ class Reporter:
         self._epochs_done = 0  # by this attempt's own word
         self.sent = 0
         self._rows = 0
+        self._solver: SolverRound | None = None
         self._loss_sum = self._weight_sum = 0.0
         self._last = time.monotonic()
         self._cpu = time.process_time()
@@ -89,6 +90,7 @@ class Reporter:
         self._rows += steps.rows
         self._loss_sum += steps.loss_sum
         self._weight_sum += steps.weight_sum
+        self._solver = steps.solver or self._solver
         phases = self._phases
         phases.pull += steps.pull_s
         phases.push += steps.push_s
@@ -171,8 +173,9 @@ class Reporter:
             billed_s=self._cold_start_s + time.monotonic() - self._started,
             phases=self._phases,
             number=self.sent + 1,
+            solver=self._solver,
         )
         self._control.report(self._task.job, report)
         self.sent += 1
         self._phases, self._cpu, self._last = Phases(), cpu, time.monotonic()
-        self._rows, self._loss_sum, self._weight_sum = 0, 0.0, 0.0
+        self._rows, self._loss_sum, self._weight_sum, self._solver = 0, 0.0, 0.0, None
