@@ -431,6 +431,24 @@ def status(job: Job, storage: Storage = None) -> None:
 
 
 @app.command()
+def plot(
+    job: Job,
+    storage: Storage = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(help="[bold]time[/bold], rows, cost or epochs; may be repeated."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A .png, .svg or .pdf to write (needs matplotlib) instead.")
+    ] = None,
+) -> None:
+    """Draw a job's losses, in the terminal or into a file."""
+    from squall.cli.plot import run_plot
+
+    run_plot(job, storage, against or [], out)
+
+
+@app.command()
 def jobs(
     storage: Storage = None,
     last: Annotated[int, typer.Option(min=1, help="How many of the newest to show.")] = 20,
