@@ -167,7 +167,7 @@ class JobLoop:
         except TakenOverError:
             self._left = True
             raise
-        self._machine.ledger.client_objects(self._objects)
+        self._machine.ledger.client_objects(*session.requests())
         return self._result(prepared, weights, contents)
 
     def _leave(self) -> None:
@@ -177,7 +177,7 @@ class JobLoop:
         """Expect what the job will take; refuse it before anything is launched if that is beyond hope."""
         if self.spec.project is None:
             return
-        self._machine.ledger.client_objects(self._objects)
+        self._machine.ledger.client_objects(*session.requests())
         spent = Expected(self._now(), self._machine.ledger.bill(self._now()).total_usd)
         expected, told = self.spec.project(prepared, session, objects, spent)
         with self._lock:
@@ -188,7 +188,7 @@ class JobLoop:
         folder = f"jobs/{self.id}"
         claim(objects, folder)
         prepared = self.spec.prepare(objects, folder, self._check_stopped)
-        self._machine.ledger.client_objects(self._objects)
+        self._machine.ledger.client_objects(objects.gets, objects.puts)
         if self._resumption is None:
             self._check_stopped()
             describe(objects, self.id, self.spec, prepared, objects.gets, objects.puts)
@@ -226,7 +226,7 @@ class JobLoop:
             arrived = self._next_events(session, arrivals)
             if self._now() - ticked > TICK_S:  # also when reports never cease to arrive
                 ticked = self._now()
-                self._machine.ledger.client_objects(self._objects)
+                self._machine.ledger.client_objects(*session.requests())
                 arrived.append(events.Tick())
                 if keeper.tick(self._record, self.logs):
                     arrived.append(events.Stop("stopped from elsewhere"))

@@ -308,7 +308,10 @@ class JobMachine:
         complete = min(slot.epochs_done for slot in self._slots)
         self._book.close(complete, now, self.ledger.bill(now).total_usd)
         self._count_behind()
-        return [*self._evaluate_newest(), *self._ask_planner()]
+        commands = self._evaluate_newest()
+        if self.history and self.history[-1].solver is not None and self.history[-1].solver.converged:
+            return [*commands, *self._stop("converged", now)]
+        return [*commands, *self._ask_planner()]
 
     def _ask_planner(self) -> list[Command]:
         return self._legs.ask(len(self.history)) if self.state == "running" else []

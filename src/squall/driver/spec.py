@@ -37,6 +37,7 @@ class Prepared:
     rows: int  # of the training data
     initial: str | None = None  # key of what the model begins with; see squall.data.starting
     fitting: Any = None  # plain data: what it takes to make the fitted model, beside the weights
+    learned: Any = None  # what else was learned of the data; stays with the client
 
 
 @dataclass(frozen=True)
