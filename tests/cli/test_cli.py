@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import squall
@@ -140,6 +141,62 @@ def test_all_wrong_settings_are_told_at_once(cli: Run, small: Path) -> None:
                     "--epochs", "0", "--l2", "-1", "--memory", "1MB", "--batch-size", "few")  # fmt: skip
     for word in ("workers=0", "epochs=0", "l2=-1.0", "memory=", "--batch-size 'few'"):
         assert word in err, word
+
+
+def test_each_model_takes_its_own_options(cli: Run, small: Path) -> None:
+    _, _, err = cli("train", "mf", small, "--label", "y", "--optimizer", "adam", "--l1", "1", "--epochs", "0",
+                    "--task", "regression", "--n-features", "8")  # fmt: skip
+    for told in (
+        "--label is not an option of mf, but of logistic, linear, fm",
+        "--optimizer is not an option of mf, but of logistic, linear, fm",
+        "--task is not an option of mf, but of fm",
+        "--n-features is not an option of mf",
+        "--l1 is not an option of mf",
+        "epochs=0 must be",
+    ):
+        assert told in " ".join(err.split())
+    code, _, err = cli("train", "logistik", small, "--label", "y", "--test", "2")
+    assert code == 1
+    assert 'did you mean "logistic"' in " ".join(err.split()) and "--test 2 must be" in err
+
+
+def table(path: Path, labels: np.ndarray) -> Path:
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    y = labels if labels.dtype.kind in "iU" else X[:, 0] * 10 + labels
+    lines = [",".join([*(f"{v:.4f}" for v in row), str(label)]) for row, label in zip(X, y, strict=True)]
+    path.write_text("\n".join(["a,b,c,y", *lines]) + "\n")
+    return path
+
+
+def test_several_classes_and_numbers_are_trained_and_predicted(cli: Run, tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    classes = table(
+        tmp_path / "classes.csv", np.array(["low", "mid", "top"])[np.digitize(X[:, 0], [-0.5, 0.5])]
+    )
+    assert cli("train", "logistic", classes, "--label", "y", "--epochs", "3", "--out", "c")[0] == 0
+    _, out, _ = cli("predict", "c", classes)
+    assert out.splitlines()[0] == "prediction,probability of low,probability of mid,probability of top"
+    numbers = table(tmp_path / "numbers.csv", np.full(200, 500.0))
+    code, out, err = cli("train", "linear", numbers, "--label", "y", "--epochs", "40", "--out", "n")
+    assert code == 0, err
+    assert "linear regression on 1 local function" in out and "R²" in out and "RMSE" in out
+    _, out, _ = cli("predict", "n", numbers)
+    header, *rows = out.splitlines()
+    assert header == "prediction"
+    np.testing.assert_allclose([float(row) for row in rows], 500 + 10 * X[:, 0], atol=8)
+
+
+def test_ratings_are_trained_and_a_stored_set_is_predicted(cli: Run, tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    pairs = sorted({(int(u), int(i)) for u, i in draw.integers(0, 12, size=(120, 2))})
+    ratings = "".join(f"{u}\t{i}\t{1 + (u + i) % 5}\n" for u, i in pairs)
+    (tmp_path / "u.data").write_text(ratings)
+    code, out, err = cli("train", "mf", "u.data", "--epochs", "2", "--n-factors", "2", "--out", "m")
+    assert code == 0, err
+    assert "matrix factorisation on" in out and "RMSE" in out
+    assert cli("ingest", "u.data", "--to", "stored", "--format", "ratings")[0] == 0
+    assert cli("predict", "m", "stored")[1] == cli("predict", "m", "u.data")[1]
+    assert len(cli("predict", "m", "stored")[1].splitlines()) == len(pairs) + 1
 
 
 def test_a_missing_file_and_a_missing_model(cli: Run, small: Path) -> None:

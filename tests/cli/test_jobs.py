@@ -50,6 +50,22 @@ def finished(census: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[st
     return job.id, storage
 
 
+def test_a_job_is_drawn_in_the_terminal_and_into_a_file(finished: tuple[str, Path], tmp_path: Path) -> None:
+    job, storage = finished
+    drawn = squall_("plot", job, "--storage", storage, "--against", "rows", "--against", "epochs")
+    assert f"job {job} (finished): loss over 2 epochs" in drawn
+    assert all(len(line) <= 80 for line in drawn.splitlines()[1:])
+    with pytest.raises(SquallError, match="against='row' is unknown"):
+        squall_("plot", job, "--storage", storage, "--against", "row")
+    with pytest.raises(SquallError, match=r"does not end with \.png"):
+        squall_("plot", job, "--storage", storage, "--out", tmp_path / "a.gif")
+    pytest.importorskip("matplotlib")
+    # In a process of its own, for matplotlib never closes its fonts.
+    command = [sys.executable, "-m", "squall", "plot", job, "--storage", storage, "--out", tmp_path / "a.png"]
+    subprocess.run([str(word) for word in command], check=True, stdout=subprocess.DEVNULL, timeout=50)
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_a_job_that_has_ended_is_shown(finished: tuple[str, Path]) -> None:
     job, storage = finished
     listed = squall_("jobs", "--storage", storage)

@@ -26,8 +26,6 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-train_app = typer.Typer(help="Train a model on a file and save it.", no_args_is_help=True)
-app.add_typer(train_app, name="train")
 data_app = typer.Typer(help="Look into a data set that was ingested.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 store_app = typer.Typer(help="Run a parameter store of one's own, and look after it.", no_args_is_help=True)
@@ -45,8 +43,6 @@ Seed = Annotated[int, typer.Option(min=0, help="Seed of the split and of the shu
 Categorical = Annotated[
     list[str] | None, typer.Option(help="Read this column as text, whatever it holds; may be repeated.")
 ]
-Delimiter = Annotated[str, typer.Option(help=r"Field separator; \t for tabs.")]
-Header = Annotated[bool, typer.Option(help="Whether the first line names the columns.")]
 MaybeLabel = Annotated[
     str | None, typer.Option("--label", help="Name of the label column (its number with --no-header).")
 ]
@@ -162,24 +158,33 @@ def data_describe(
     run_describe(url, everything)
 
 
-@train_app.command("logistic")
-def train_logistic(
-    data: Annotated[
-        str, typer.Argument(help="A CSV file, plain or compressed, or a data set's folder or URL.")
+@app.command()
+def train(
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="logistic (classes), linear (numbers), fm (factorisation machine) or mf (ratings).",
+            show_default=False,
+        ),
     ],
+    data: Annotated[str, typer.Argument(help="A file, plain or compressed, or a data set's folder or URL.")],
     label: MaybeLabel = None,
     out: Annotated[Path, typer.Option(help="Where to save the model.")] = Path("model.squall"),
     workers: Workers = "auto",
     memory: Memory = "1769MB",
-    epochs: Annotated[int, typer.Option(help="How often each row is visited.")] = 5,
-    batch_size: Annotated[str, typer.Option(help="Rows of a minibatch, or [bold]auto[/bold].")] = "auto",
-    learning_rate: Annotated[str, typer.Option(help="A number, or [bold]auto[/bold].")] = "auto",
+    epochs: Annotated[int | None, typer.Option(help="How often each row is visited.")] = None,
+    batch_size: Annotated[str | None, typer.Option(help="Rows of a minibatch, or [bold]auto[/bold].")] = None,
+    learning_rate: Annotated[str | None, typer.Option(help="A number, or [bold]auto[/bold].")] = None,
     optimizer: Annotated[
-        str, typer.Option(help="adagrad, sgd, momentum, nesterov, adam or ftrl.")
-    ] = "adagrad",
-    l1: Annotated[float, typer.Option(help="Weight of the L1 penalty.")] = 0.0,
-    l2: Annotated[float, typer.Option(help="Weight of the L2 penalty.")] = 0.0,
-    n_features: Annotated[int, typer.Option(help="Slots for hashed text columns.")] = 2**18,
+        str | None, typer.Option(help="adagrad, sgd, momentum, nesterov, adam or ftrl.")
+    ] = None,
+    l1: Annotated[float | None, typer.Option(help="Weight of the L1 penalty.")] = None,
+    l2: Annotated[float | None, typer.Option(help="Weight of the L2 penalty.")] = None,
+    task: Annotated[str | None, typer.Option(help="Of fm: classification or regression.")] = None,
+    n_factors: Annotated[int | None, typer.Option(help="Of fm and mf: length of the vectors.")] = None,
+    n_features: Annotated[
+        int | None, typer.Option(help="Slots for hashed text columns. Default: 262144.")
+    ] = None,
     early_stopping: Annotated[
         int | None, typer.Option(help="Stop after so many epochs without a better held-out loss.")
     ] = None,
@@ -220,12 +225,15 @@ def train_logistic(
         bool, typer.Option("--fresh", help="Start anew, also if the same command was interrupted before.")
     ] = False,
 ) -> None:
-    """Train logistic regression for two classes; numbers are scaled, text is hashed."""
-    from squall.cli.train import TrainOptions
-    from squall.cli.train import train_logistic as run_train
+    """Train a model and save it; of tables numbers are scaled and text is hashed.
+
+    Options that are not given have the model's own defaults.
+    """
+    from squall.cli.train import TrainOptions, run_train
 
     run_train(
         TrainOptions(
+            model=model,
             data=data,
             label=label,
             out=out,
@@ -237,6 +245,8 @@ def train_logistic(
             optimizer=optimizer,
             l1=l1,
             l2=l2,
+            task=task,
+            n_factors=n_factors,
             n_features=n_features,
             early_stopping=early_stopping,
             target_loss=target_loss,
@@ -363,14 +373,17 @@ def store_stat(
 def predict(
     model: Annotated[Path, typer.Argument(help="A file that squall train or squall.save wrote.")],
     data: Annotated[
-        Path, typer.Argument(help="A CSV file with the columns of training, with or without a label.")
+        str,
+        typer.Argument(
+            help="A file with the columns of training, labelled or not, or a data set's folder or URL."
+        ),
     ],
     out: Annotated[Path | None, typer.Option(help="CSV file to write; default: standard output.")] = None,
-    delimiter: Delimiter = ",",
-    header: Header = True,
+    delimiter: MaybeDelimiter = None,
+    header: MaybeHeader = None,
     storage: Storage = None,
 ) -> None:
-    """Predict the label, and its probability, of every row of a file."""
+    """Predict every row: a class with probabilities, or a number, as the model has it."""
     from squall.cli.predict import run_predict
 
     run_predict(model, data, out=out, delimiter=delimiter, header=header, storage=storage)
@@ -428,6 +441,24 @@ def status(job: Job, storage: Storage = None) -> None:
     from squall.cli.status import run_status
 
     run_status(job, storage)
+
+
+@app.command()
+def plot(
+    job: Job,
+    storage: Storage = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(help="[bold]time[/bold], rows, cost or epochs; may be repeated."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A .png, .svg or .pdf to write (needs matplotlib) instead.")
+    ] = None,
+) -> None:
+    """Draw a job's losses, in the terminal or into a file."""
+    from squall.cli.plot import run_plot
+
+    run_plot(job, storage, against or [], out)
 
 
 @app.command()

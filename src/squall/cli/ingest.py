@@ -19,6 +19,7 @@ from squall.data.dataset import Dataset
 from squall.data.finding import find_inputs, path_problems
 from squall.data.stored import refuse_taken
 from squall.errors import DataError, SettingError
+from squall.paths import user_path
 from squall.units import format_duration
 
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
@@ -174,6 +175,11 @@ def _parsed(value: str) -> Any:
         return json.loads(value)
     except ValueError:
         return value
+
+
+def is_stored(data: str) -> bool:
+    """Whether it is the place of a data set, not a file."""
+    return "://" in data or user_path(data).is_dir()
 
 
 def open_given(url: str, **file_settings: Any) -> Dataset:

@@ -1,4 +1,4 @@
-"""``squall predict``: a saved model and a file in, a prediction for each row out."""
+"""``squall predict``: a saved model and data in, a prediction for each row out."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import csv
 import io
 import os
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
 import squall
+from squall.cli.ingest import is_stored, open_given
 from squall.cli.show import console
 from squall.data.dataset import Dataset
 from squall.errors import DataError, SquallError
@@ -19,13 +21,34 @@ from squall.paths import user_path
 
 
 def run_predict(
-    model_path: Path, data_path: Path, *, out: Path | None, delimiter: str, header: bool, storage: str | None
+    model_path: Path,
+    data: str,
+    *,
+    out: Path | None,
+    delimiter: str | None,
+    header: bool | None,
+    storage: str | None,
 ) -> None:
-    """Write one line a row: the label, and the probability of the second class, or of each of several."""
+    """Write one line a row: of a classifier the label and probabilities, of others what they say."""
     model = squall.load(model_path)
+    given = {"delimiter": delimiter, "header": header}
+    _write_all(model, _open(model, data, given, storage), out)
+
+
+def _open(model: Any, data: str, given: dict[str, Any], storage: str | None) -> Dataset:
+    if is_stored(data):
+        return open_given(data, **given)
+    if isinstance(model, squall.MatrixFactorization):
+        separator = "auto" if given["delimiter"] is None else given["delimiter"].replace("\\t", "\t")
+        header: Any = "auto" if given["header"] is None else given["header"]
+        return squall.read_ratings(data, separator=separator, header=header, storage=storage)
     columns = (model.steps[0][1] if isinstance(model, squall.Pipeline) else model).columns_in_
     text = [c.name for c in columns if c.kind == "categorical"]
-    data = _read(data_path, text, header=header, delimiter=delimiter.replace("\\t", "\t"), storage=storage)
+    delimiter = (given["delimiter"] or ",").replace("\\t", "\t")
+    return _read(data, text, header=given["header"] is not False, delimiter=delimiter, storage=storage)
+
+
+def _write_all(model: Any, data: Dataset, out: Path | None) -> None:
     if out is None:
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8")  # as the files that we write, on any terminal
@@ -50,7 +73,7 @@ def run_predict(
     console.print(f"{data.n_rows:,} predictions written to {target}")
 
 
-def _read(path: Path, text: list[str], **settings: Any) -> Dataset:
+def _read(path: str, text: list[str], **settings: Any) -> Dataset:
     """The file, with the columns that were text in training read as text."""
     try:
         return squall.read_csv(path, categorical=text, **settings)
@@ -63,11 +86,25 @@ def _read(path: Path, text: list[str], **settings: Any) -> Dataset:
 
 def _write(file: TextIO, model: Any, data: Dataset) -> None:
     writer = csv.writer(file, lineterminator="\n")
-    classes, probabilities = model.classes_, model.predict_proba(data)
+    writer.writerows(_lines(model, data))
+
+
+def _lines(model: Any, data: Dataset) -> Iterator[Iterable[Any]]:
+    """The names of what is predicted, then a line a row."""
+    if hasattr(model, "predict_proba"):
+        yield from _of_classes(model.classes_, model.predict_proba(data))
+    elif hasattr(model, "predict"):
+        yield ["prediction"]
+        yield from ([f"{value:.8g}"] for value in model.predict(data).tolist())
+    else:  # topics, say
+        shares = model.transform(data)
+        yield [f"topic {number}" for number in range(shares.shape[1])]
+        yield from ([f"{share:.6g}" for share in row] for row in shares.tolist())
+
+
+def _of_classes(classes: Any, probabilities: Any) -> Iterator[Iterable[Any]]:
     labels = classes[probabilities.argmax(axis=1)].tolist()
     shown = range(len(classes)) if len(classes) > 2 else [1]
-    writer.writerow(["prediction", *(f"probability of {classes[code]}" for code in shown)])
-    writer.writerows(
-        (label, *(f"{probability:.6g}" for probability in row))
-        for label, row in zip(labels, probabilities[:, shown].tolist(), strict=True)
-    )
+    yield ["prediction", *(f"probability of {classes[code]}" for code in shown)]
+    for label, row in zip(labels, probabilities[:, shown].tolist(), strict=True):
+        yield [label, *(f"{probability:.6g}" for probability in row)]

@@ -1,19 +1,21 @@
-"""Quality of a classifier on held-out rows."""
+"""Quality of a model on held-out rows."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.metrics import log_loss, mean_absolute_error, r2_score, roc_auc_score
 
 from squall.data.dataset import Dataset
 from squall.estimators.targets import labels_of
 
 
 def held_out_quality(model: Any, data: Dataset) -> dict[str, str]:
-    """Log-loss, accuracy and, of two classes, AUC, as text."""
+    """As text: log-loss, accuracy and, of two classes, AUC; of numbers RMSE, MAE and R²."""
     truth, _ = labels_of(data)
+    if not hasattr(model, "predict_proba"):
+        return _of_numbers(truth.astype(np.float64), model.predict(data))
     probabilities = model.predict_proba(data)
     classes = model.classes_
     quality = {
@@ -22,4 +24,14 @@ def held_out_quality(model: Any, data: Dataset) -> dict[str, str]:
     }
     if len(classes) == 2 and len(np.unique(truth)) == 2:
         quality["AUC"] = f"{roc_auc_score(truth == classes[1], probabilities[:, 1]):.4f}"
+    return quality
+
+
+def _of_numbers(truth: Any, predicted: Any) -> dict[str, str]:
+    quality = {
+        "RMSE": f"{np.sqrt(np.mean(np.square(predicted - truth))):.4g}",
+        "MAE": f"{mean_absolute_error(truth, predicted):.4g}",
+    }
+    if len(np.unique(truth)) > 1:
+        quality["R²"] = f"{r2_score(truth, predicted):.4f}"
     return quality

@@ -1,4 +1,4 @@
-"""``squall train logistic``: a file in, a saved model, its quality and the bill out."""
+"""``squall train``: data in, a saved model, its quality and the bill out."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 
 import squall
 from squall.cli.chaos import parse_chaos
-from squall.cli.ingest import open_given
+from squall.cli.ingest import is_stored, open_given
 from squall.cli.jobs import COMMAND, OUT
 from squall.cli.plan import parse_plan
 from squall.cli.quality import held_out_quality
 from squall.cli.show import console, follow, print_end, print_metrics
+from squall.cli.trainable import OF_TABLES, SETTINGS, Trainable, check_options
 from squall.config import DEFAULT_PRICES, Problems
 from squall.data.dataset import Dataset
 from squall.data.objects import ObjectStore, default_storage
@@ -23,27 +24,33 @@ from squall.driver.resuming import find_interrupted
 from squall.errors import SettingError, SquallError
 from squall.estimators.persistence import check_target
 from squall.paths import user_path
+from squall.registry import ESTIMATORS
 
 T = TypeVar("T")
-N = TypeVar("N", int, float)
+
+N_FEATURES = 2**18
+"""Slots for hashed text columns, unless set."""
 
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """Options of the command, as typed."""
+    """Options of the command, as typed; None is the model's own default."""
 
+    model: str
     data: str
     label: str | None
     out: Path
     workers: str
     memory: str
-    epochs: int
-    batch_size: str
-    learning_rate: str
-    optimizer: str
-    l1: float
-    l2: float
-    n_features: int
+    epochs: int | None
+    batch_size: str | None
+    learning_rate: str | None
+    optimizer: str | None
+    l1: float | None
+    l2: float | None
+    task: str | None
+    n_factors: int | None
+    n_features: int | None
     early_stopping: int | None
     target_loss: float | None
     test: float
@@ -61,19 +68,19 @@ class TrainOptions:
     consistency: str = "asp"
 
 
-def train_logistic(options: TrainOptions) -> None:
+def run_train(options: TrainOptions) -> None:
     """Check the settings, read, train, measure, save."""
-    run, model = _settings(options)
+    run, model, trainable = _settings(options)
     _check_out(options.out, options.data)
-    data = _read(options)
+    data = _read(options, trainable)
     _print_columns(options.data, data)
     train, test = data.split(test=options.test, random_state=options.seed) if options.test else (data, None)
-    pipeline = _pipeline(data, model, options.n_features)
+    whole = _pipeline(data, model, options.n_features) if trainable.reads == "table" else model
     tags = _tags(options, data)
-    job = _resumed(options, tags) or squall.submit(pipeline, train, validation=test, run=run, tags=tags)
+    job = _resumed(options, tags) or squall.submit(whole, train, validation=test, run=run, tags=tags)
     console.print(f"job {job.id} (squall status {job.id} shows it from another terminal)", style="dim")
     workers = run.resolve_workers(train.n_rows)
-    fitted = follow(job, f"logistic regression on {workers} local function{'s' if workers > 1 else ''}")
+    fitted = follow(job, f"{trainable.title} on {workers} local function{'s' if workers > 1 else ''}")
     saved = squall.save(fitted, options.out)
     console.print()
     if test is not None:
@@ -82,17 +89,12 @@ def train_logistic(options: TrainOptions) -> None:
     print_end(job, fitted.bill_, saved)
 
 
-def _is_stored(data: str) -> bool:
-    """Whether it is the place of a data set, not a file."""
-    return "://" in data or user_path(data).is_dir()
-
-
-def _read(options: TrainOptions) -> Dataset:
-    if not _is_stored(options.data):
+def _read(options: TrainOptions, trainable: Trainable) -> Dataset:
+    if not is_stored(options.data):
+        if trainable.reads == "ratings":
+            return squall.read_ratings(options.data, storage=options.storage)
         if options.label is None:
-            raise SettingError(
-                "a file needs --label", where="squall train logistic", fix="name the column to learn"
-            )
+            raise SettingError("a file needs --label", where="squall train", fix="name the column to learn")
         return squall.read_csv(
             options.data,
             label=options.label,
@@ -119,7 +121,7 @@ def _read(options: TrainOptions) -> Dataset:
 def _tags(options: TrainOptions, data: Dataset) -> dict[str, str]:
     """What tells this very command, on this very data, from all others."""
     told: tuple[Any, ...]
-    if _is_stored(options.data):
+    if is_stored(options.data):
         told = (options, data.key())
     else:
         file = user_path(options.data).absolute()
@@ -153,27 +155,20 @@ def _print_columns(path: str, data: Dataset) -> None:
     )
 
 
-def _settings(options: TrainOptions) -> tuple[squall.Run, squall.LogisticRegression]:
-    problems = Problems("squall train logistic")
+def _settings(options: TrainOptions) -> tuple[squall.Run, Any, Trainable]:
+    problems = Problems("squall train")
+    given = {name for name in (*SETTINGS, *OF_TABLES) if getattr(options, name) not in (None, ())}
+    trainable = check_options(problems, options.model, given)
     workers = _parsed(problems, "--workers", options.workers, int)
-    batch_size = _parsed(problems, "--batch-size", options.batch_size, int)
-    learning_rate = _parsed(problems, "--learning-rate", options.learning_rate, float)
     if not 0.0 <= options.test < 1.0:
         problems.add(f"--test {options.test:g} must be at least 0 and below 1")
     if not options.test and (options.early_stopping is not None or options.target_loss is not None):
         problems.add("--early-stopping and --target-loss need held-out rows, and --test 0 leaves none")
-    model = squall.LogisticRegression(
-        epochs=options.epochs,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        optimizer=options.optimizer,
-        l1=options.l1,
-        l2=options.l2,
-        early_stopping=options.early_stopping,
-        target_loss=options.target_loss,
-        strategy=_collect(problems, lambda: squall.ParameterServer(options.consistency)),
-    )
-    _collect(problems, model._check_settings)
+    strategy = _collect(problems, lambda: squall.ParameterServer(options.consistency))
+    model = None if trainable is None else _model(problems, trainable, options, given)
+    if model is not None:
+        model.set_params(strategy=strategy)
+        _collect(problems, model._check_settings)
     prices = DEFAULT_PRICES if options.prices is None else options.prices
     chaos = None if options.chaos is None else parse_chaos(problems, options.chaos)
     plan = parse_plan(problems, options.plan)
@@ -196,10 +191,21 @@ def _settings(options: TrainOptions) -> tuple[squall.Run, squall.LogisticRegress
         _collect(problems, lambda: ObjectStore(str(options.storage)))
     if prices:
         _collect(problems, lambda: load_prices(prices))
-    _collect(problems, squall.FeatureHasher(n_features=options.n_features)._check_settings)
+    if options.n_features is not None:
+        _collect(problems, squall.FeatureHasher(n_features=options.n_features)._check_settings)
     problems.raise_if_any()
-    assert run is not None
-    return run, model
+    assert run is not None and trainable is not None
+    return run, model, trainable
+
+
+def _model(problems: Problems, trainable: Trainable, options: TrainOptions, given: set[str]) -> Any:
+    """The estimator, with what was given of its settings."""
+    known = trainable.settings()
+    settings = {name: getattr(options, name) for name in SETTINGS if name in given and name in known}
+    for name, kind in (("batch_size", int), ("learning_rate", float)):
+        if name in settings:
+            settings[name] = _parsed(problems, f"--{name.replace('_', '-')}", settings[name], kind)
+    return ESTIMATORS.load(trainable.estimator)(**settings)
 
 
 def _collect(problems: Problems, check: Callable[[], T]) -> T | None:
@@ -210,7 +216,7 @@ def _collect(problems: Problems, check: Callable[[], T]) -> T | None:
         return None
 
 
-def _parsed(problems: Problems, name: str, text: str, kind: Callable[[str], N]) -> N | str:
+def _parsed(problems: Problems, name: str, text: str, kind: Callable[[str], Any]) -> Any:
     if text == "auto":
         return text
     try:
@@ -230,11 +236,11 @@ def _check_out(out: Path, data: str) -> None:
         raise SquallError("the model would replace the training data", where="--out", fix=fix)
 
 
-def _pipeline(data: Dataset, model: squall.LogisticRegression, n_features: int) -> squall.Pipeline:
+def _pipeline(data: Dataset, model: Any, n_features: int | None) -> squall.Pipeline:
     kinds = {c.kind for c in data.columns}
     steps: list[object] = []
     if kinds & {"int64", "float64"}:
         steps.append(squall.MinMaxScaler())
     if "categorical" in kinds:
-        steps.append(squall.FeatureHasher(n_features=n_features))
+        steps.append(squall.FeatureHasher(n_features=N_FEATURES if n_features is None else n_features))
     return squall.make_pipeline(*steps, model)

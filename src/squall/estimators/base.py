@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -17,6 +17,7 @@ from squall.config import (
     Problems,
     Run,
     checked_run,
+    did_you_mean,
     has_tables,
     is_auto,
     is_integer,
@@ -31,6 +32,7 @@ from squall.errors import SettingError
 from squall.estimators.callbacks import as_calls, callback_problem
 from squall.estimators.columns import ColumnsMixin, aligned, as_dataset, check_not_empty, training_data
 from squall.estimators.history import History
+from squall.estimators.pictures import plot_losses
 from squall.estimators.plain import describe_fitting
 from squall.estimators.predecessors import Part, Predecessor
 from squall.estimators.preparation import Preparation, Recipe, as_validation
@@ -245,6 +247,46 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
 
     def _seed(self, run: Run) -> int:
         return int(run.random_state if self.random_state is None else self.random_state)
+
+    def plot(self, kind: str = "loss", *, against: Any = ("time", "rows", "cost"), ax: Any = None) -> Any:
+        """Draw the training: losses against time, rows and dollars (needs ``squall[plot]``).
+
+        Parameters
+        ----------
+        kind : str, default "loss"
+            What to draw; some models have more to show than losses.
+        against : str or list of str
+            ``"time"``, ``"rows"``, ``"cost"``, ``"epochs"``: a panel for each.
+        ax : matplotlib Axes, optional
+            Where to draw, if ``against`` is one of these; default: a new figure.
+
+        Returns
+        -------
+        Axes, or a list of them
+            A notebook shows their figure; elsewhere use ``matplotlib.pyplot.show()``, or
+            ``axes.figure.savefig``.
+
+        Raises
+        ------
+        SettingError
+            If a setting is unknown.
+        DataError
+            If no epoch has ended.
+        MissingExtraError
+            If matplotlib is not installed.
+        """
+        check_is_fitted(self, "columns_in_")
+        pictures = self._pictures()
+        if kind not in pictures:
+            raise SettingError(
+                f"kind={kind!r} is unknown; choose from {', '.join(pictures)}{did_you_mean(kind, pictures)}",
+                where=f"{type(self).__name__}.plot",
+            )
+        return pictures[kind](against, ax)
+
+    def _pictures(self) -> dict[str, Callable[[Any, Any], Any]]:
+        """What `plot` can draw, by kind: functions of its ``against`` and ``ax``."""
+        return {"loss": lambda against, ax: plot_losses(self.history_, against, ax)}
 
     # -------------------------------------------------------------------------- for subclasses
 

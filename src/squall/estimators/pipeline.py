@@ -88,6 +88,10 @@ class Pipeline(_SklearnPipeline):  # type: ignore[misc]
             data = transformer.transform(data)
         return float(self.steps[-1][1].score(data))
 
+    def plot(self, *args: Any, **settings: Any) -> Any:
+        """Draw the model's training; see :meth:`squall.LogisticRegression.plot`."""
+        return self.steps[-1][1].plot(*args, **settings)
+
     @property
     def history_(self) -> Any:
         """Epochs of the model's training."""

@@ -128,9 +128,7 @@ class Preparation:
         training = f"{prefix}/train"
         rows = _checked_weights(_encoded(target.training(data, data.blocks(self._seed)), layout, check))
         stay = self._batch_size(data.n_rows) if recipe.blocks_stay else 0
-        manifest = write_training(
-            rows, objects, training, self._seed, grouped=self.grouped, block_rows=stay
-        )
+        manifest = write_training(rows, objects, training, self._seed, grouped=self.grouped, block_rows=stay)
         self._model = recipe.model(layout.n_features, target)
         sample = read_training(objects, manifest.partitions[0])
         if self._minibatches and not recipe.blocks_stay:
