@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import squall
-from squall.data import inputs
+from squall.data import inputs, remote
 from squall.data.finding import find_inputs
 from squall.data.objects import ObjectStore
 from squall.errors import DataError
@@ -33,8 +33,8 @@ def test_parquet_objects_are_read_by_ranges(s3: str, monkeypatch: pytest.MonkeyP
     assert squall.read_parquet(f"{s3}/in/*.parquet", columns=["a"]).key() == data.key()
     assert len(squall.read_parquet([f"{s3}/in/part-1.parquet"])) == 200_000
 
-    requests, get = [], inputs.obstore.get
-    monkeypatch.setattr(inputs.obstore, "get", lambda *a, **options: requests.append(a) or get(*a, **options))
+    requests, get = [], remote.obstore.get
+    monkeypatch.setattr(remote.obstore, "get", lambda *a, **options: requests.append(a) or get(*a, **options))
     (source,) = find_inputs(f"{s3}/in/part-0.parquet")
     seen: list[int] = []
     with inputs.seekable(source, seen.append) as file:
