@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from squall.data.inputs import close_connections
 from squall.data.objects import ObjectStore
+from squall.data.remote import close_connections
 from squall.testing.s3 import S3Server, seaweedfs
 
 

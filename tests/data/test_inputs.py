@@ -186,7 +186,7 @@ def test_without_credentials_it_says_so(s3, monkeypatch):
     def refuse(*_):
         raise ValueError("Error performing PUT http://169.254.169.254/latest/api/token\nand more")
 
-    monkeypatch.setattr("squall.data.inputs.obstore.head", refuse)
+    monkeypatch.setattr("squall.data.remote.obstore.head", refuse)
     with pytest.raises(DataError, match=r"read: there are no credentials\n  fix: set AWS_ACCESS_KEY_ID"):
         find_inputs(f"{s3}/c.svm")
 

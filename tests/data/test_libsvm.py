@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from squall._kernels import LibsvmParser
-from squall.data import libsvm as squall_libsvm
+from squall.data import libsvm_format as squall_libsvm
 from squall.data.finding import local_file
-from squall.data.libsvm import LibsvmFormat, LibsvmSchema, read_libsvm
+from squall.data.libsvm import read_libsvm
+from squall.data.libsvm_format import LibsvmFormat, LibsvmSchema
 from squall.data.streams import Piece
 from squall.errors import DataError, SettingError
 

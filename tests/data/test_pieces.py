@@ -14,7 +14,7 @@ from squall.data.csv import CsvFormat
 from squall.data.csv_chunks import read_records
 from squall.data.dialects import Dialect
 from squall.data.finding import local_file
-from squall.data.libsvm import LibsvmFormat
+from squall.data.libsvm_format import LibsvmFormat
 from squall.data.skipped import Skipped
 from squall.data.streams import Piece
 

@@ -32,7 +32,7 @@ def read_here(read, path, storage, **settings):
 
 def test_functions_read_what_this_process_reads(svm, tmp_path, monkeypatch):
     expected = read_here(squall.read_libsvm, svm, tmp_path / "here").to_arrays()
-    monkeypatch.setattr("squall.data.libsvm.LibsvmFormat.parse", lambda *_: pytest.fail("parsed here"))
+    monkeypatch.setattr("squall.data.libsvm_format.LibsvmFormat.parse", lambda *_: pytest.fail("parsed here"))
     data = squall.read_libsvm([svm, svm])
     X, y = data.to_arrays()
     n = len(expected[1])

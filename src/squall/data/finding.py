@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from squall.data.inputs import Input, LocalFile, remote_file, remote_files, unreadable
+from squall.data.inputs import Input, LocalFile, unreadable
+from squall.data.remote import remote_file, remote_files
 from squall.errors import DataError, SettingError
 from squall.paths import user_path
 

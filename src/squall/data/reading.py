@@ -12,10 +12,11 @@ import msgspec
 from squall.config import Run, current_run
 from squall.data.dataset import Dataset
 from squall.data.ingest import stored_source
-from squall.data.inputs import Input, Seen, close_connections
+from squall.data.inputs import Input, Seen
 from squall.data.objects import ObjectStore, default_storage
 from squall.data.partitions import FORMAT_VERSION
 from squall.data.progress import Progress
+from squall.data.remote import close_connections
 from squall.data.sources import digest
 from squall.records import Manifest
 
