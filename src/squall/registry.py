@@ -67,6 +67,7 @@ MODELS = Registry(
         "linear": Entry("squall.models.linear:LinearModel"),
         "factorization": Entry("squall.models.factorization:FactorizationModel"),
         "topics": Entry("squall.models.topics:TopicModel"),
+        "matrix_factorization": Entry("squall.models.matrix_factorization:MatrixFactorizationModel"),
     },
 )
 """:class:`squall.protocols.Model` by their tags."""
@@ -75,6 +76,7 @@ STRATEGIES = Registry(
     "strategy",
     {
         "parameter_server": Entry("squall.worker.strategies:ParameterServer"),
+        "admm": Entry("squall.worker.admm:ADMM"),
         "model_averaging": Entry("squall.worker.averaging:ModelAveraging"),
     },
 )
@@ -87,6 +89,7 @@ ESTIMATORS = Registry(
         "LatentDirichletAllocation": Entry("squall.estimators.topics:LatentDirichletAllocation"),
         "LinearRegression": Entry("squall.estimators.linear:LinearRegression"),
         "LogisticRegression": Entry("squall.estimators.logistic:LogisticRegression"),
+        "MatrixFactorization": Entry("squall.estimators.matrix_factorization:MatrixFactorization"),
     },
 )
 """Estimators whose fitted models can be saved, by the names of their classes."""
