@@ -1,8 +1,10 @@
 // Matrix factorisation with biases, by stochastic gradient descent rating by rating (Funk 2006; Koren, Bell &
 // Volinsky 2009, eq. 5-8). A table row is a user's or an item's bias, then its factors; the last row's first
 // number is how much of the training is done, from 0 to 1: what the learning rate follows.
+#include <array>
 #include <cmath>
 #include <numbers>
+#include <vector>
 
 #include "bindings.hpp"
 #include "minibatches.hpp"
@@ -258,6 +260,70 @@ nb::object mf_outputs(const Input& indptr, const Input& indices, const Input& we
     return to_numpy(std::move(result));
 }
 
+// SplitMix64's finaliser (Steele, Lea & Flood 2014): random numbers that are a function of their place.
+uint64_t mixed(uint64_t x) {
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+    return x ^ (x >> 31);
+}
+
+struct Pairs {
+    std::vector<int64_t> indptr{0};
+    std::vector<int32_t> indices;
+    std::vector<float> labels, weights;
+
+    void add(std::span<const int32_t> entries, float label, float weight) {
+        indices.insert(indices.end(), entries.begin(), entries.end());
+        indptr.push_back(static_cast<int64_t>(indices.size()));
+        labels.push_back(label);
+        weights.push_back(weight);
+    }
+};
+
+// Each of these rows, and behind it `n_negatives` items drawn for its user, without those that the user has
+// in this block. What is drawn depends on the seed, the pair and the row's place in `rows`.
+nb::tuple mf_with_negatives(const Input& indptr, const Input& indices, const Input& labels,
+                            const Input& weights, const Input& rows, int64_t n_users, int64_t n_items,
+                            int64_t n_negatives, float negative_weight, uint64_t seed) {
+    if (n_users < 1 || n_items < 1 || n_items > max_step - n_users)
+        value_error("n_users, n_items: are ", n_users, ", ", n_items, ", numbers >= 1 needed");
+    if (n_negatives < 0) value_error("n_negatives: is ", n_negatives, ", a number >= 0 needed");
+    const Csr csr(indptr, indices, Input());
+    const Samples<Squared> samples(labels, weights, static_cast<size_t>(csr.rows()));
+    const RowOrder order(rows, csr.rows());
+    Pairs pairs;
+    {
+        nb::gil_scoped_release release;
+        const auto entries = [&](int64_t row) {
+            const auto [begin, size] = csr.row(row);
+            return csr.indices.subspan(static_cast<size_t>(begin), static_cast<size_t>(size));
+        };
+        const auto key = [&](int64_t user, int64_t item) { return user * (n_users + n_items) + item; };
+        std::vector<int64_t> known;
+        for (int64_t i = 0; i < csr.rows(); ++i)
+            if (const auto row = entries(i); row.size() == 2) known.push_back(key(row[0], row[1]));
+        std::sort(known.begin(), known.end());
+        constexpr uint64_t golden = 0x9E3779B97F4A7C15ull;
+        for (int64_t i = 0; i < order.size; ++i) {
+            const auto row = entries(order[i]);
+            const auto [label, weight] = samples.at(order[i]);
+            pairs.add(row, label, static_cast<float>(weight));
+            if (row.size() != 2 || weight == 0) continue;
+            uint64_t state = mixed(seed + golden * static_cast<uint64_t>(i + 1));
+            state = mixed(state ^ static_cast<uint64_t>(key(row[0], row[1])));
+            for (int64_t k = 0; k < n_negatives; ++k) {
+                state += golden;
+                const auto drawn = static_cast<int64_t>(mixed(state) % static_cast<uint64_t>(n_items));
+                const std::array pair{row[0], static_cast<int32_t>(n_users + drawn)};
+                if (!std::binary_search(known.begin(), known.end(), key(pair[0], pair[1])))
+                    pairs.add(pair, 0.0f, negative_weight);
+            }
+        }
+    }
+    return nb::make_tuple(to_numpy(std::move(pairs.indptr)), to_numpy(std::move(pairs.indices)),
+                          to_numpy(std::move(pairs.labels)), to_numpy(std::move(pairs.weights)));
+}
+
 }  // namespace
 
 void bind_matrix_factorization(nb::module_& m) {
@@ -270,6 +336,10 @@ void bind_matrix_factorization(nb::module_& m) {
     m.def("mf_gradient", &mf_gradient, nb::arg("indptr").noconvert(), nb::arg("local").noconvert(),
           nb::arg("labels").noconvert(), nb::arg("weights").noconvert().none(), nb::arg("pulled").noconvert(),
           nb::arg("learning_rate"), nb::arg("l2"), nb::arg("cosine"), nb::arg("share"));
+    m.def("mf_with_negatives", &mf_with_negatives, nb::arg("indptr").noconvert(),
+          nb::arg("indices").noconvert(), nb::arg("labels").noconvert(),
+          nb::arg("weights").noconvert().none(), nb::arg("rows").noconvert().none(), nb::arg("n_users"),
+          nb::arg("n_items"), nb::arg("n_negatives"), nb::arg("negative_weight"), nb::arg("seed"));
     m.def("mf_outputs", &mf_outputs, nb::arg("indptr").noconvert(), nb::arg("indices").noconvert(),
           nb::arg("weights").noconvert());
 }
