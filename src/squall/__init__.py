@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from squall.estimators.scalers import TfidfTransformer as TfidfTransformer
     from squall.estimators.submit import submit as submit
     from squall.planning.scripted import ScriptedPlanner as ScriptedPlanner
+    from squall.worker.admm import ADMM as ADMM
     from squall.worker.averaging import ModelAveraging as ModelAveraging
     from squall.worker.strategies import ParameterServer as ParameterServer
     from squall.workflows.executor import Executor as Executor
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _NAMES = {
+    "ADMM": "squall.worker.admm:ADMM",
     "Dataset": "squall.data.dataset:Dataset",
     "Executor": "squall.workflows.executor:Executor",
     "FactorizationMachine": "squall.estimators.factorization:FactorizationMachine",
@@ -113,6 +115,7 @@ _NAMES = {
 }
 
 __all__ = [
+    "ADMM",
     "Dataset",
     "Executor",
     "FactorizationMachine",

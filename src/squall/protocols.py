@@ -592,6 +592,9 @@ class StrategySettings(Protocol):
     def replaces_stragglers(self) -> bool:
         """Whether a worker that is much slower than the others is relieved."""
 
+    def epochs(self, asked: int) -> int:
+        """How many epochs there are at most, if the estimator asks for so many."""
+
     def conflicts(self, estimator: str, settings: dict[str, Any]) -> list[str]:
         """What is wrong with it together with these settings of an estimator of this class, if anything."""
 

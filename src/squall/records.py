@@ -316,6 +316,21 @@ class Update:
         return self.values.astype(np.float32, copy=False)
 
 
+class SolverRound(msgspec.Struct, frozen=True):
+    """A round of a strategy that solves to a tolerance; all workers know the same of it.
+
+    Residuals are those of :mod:`squall.optim.consensus`.  ``objective`` is that of the point that the
+    round began with; ``passes`` are over a worker's rows, on average.
+    """
+
+    objective: float
+    primal_residual: float
+    dual_residual: float
+    rho: float
+    passes: float
+    converged: bool
+
+
 class Steps(NamedTuple):
     """What a strategy did with some minibatches, and where the time and the bytes went.
 
@@ -331,6 +346,7 @@ class Steps(NamedTuple):
     wait_s: float = 0.0  # for other workers
     bytes_in: int = 0
     bytes_out: int = 0
+    solver: SolverRound | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -612,6 +628,7 @@ class Report(msgspec.Struct, frozen=True):
     phases: Phases
     ending: bool = False
     number: int = 0  # 0: it is not counted
+    solver: SolverRound | None = None
 
 
 class Registration(msgspec.Struct, frozen=True):
@@ -649,6 +666,7 @@ class HistoryRecord(msgspec.Struct, frozen=True):
     phases: Phases
     by_worker: dict[int, Phases] = {}
     unreported_rows: int = 0
+    solver: SolverRound | None = None  # of strategies that have rounds, such as ADMM
 
 
 class AttemptRecord(msgspec.Struct, frozen=True):

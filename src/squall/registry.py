@@ -75,6 +75,7 @@ STRATEGIES = Registry(
     "strategy",
     {
         "parameter_server": Entry("squall.worker.strategies:ParameterServer"),
+        "admm": Entry("squall.worker.admm:ADMM"),
         "model_averaging": Entry("squall.worker.averaging:ModelAveraging"),
     },
 )

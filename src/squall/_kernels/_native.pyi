@@ -537,6 +537,9 @@ class LibsvmParser:
     def clear(self) -> None:
         """Forget those rows."""
 
+    def forget_labels(self) -> None:
+        """Give codes anew, from 0 on; `ValueError` if rows that were not taken have some."""
+
     def seen(self) -> dict[str, Any]:
         """What was seen so far: ``n_lines``, ``n_rows``, ``n_dropped`` entries, ``n_skipped`` rows;
         ``least`` (None if there was none) and ``largest`` (−1) index as written; ``has_labels`` and
@@ -561,3 +564,40 @@ class StringDictionary:
     ) -> _I32: ...
     def encode_strings(self, offsets: _I64, data: _Bytes) -> _I32: ...
     def to_arrays(self) -> tuple[_I64, _U8]: ...
+
+SOFTMAX: int
+
+def objective_gradient(
+    loss: int,
+    rows: _Rows,
+    labels: _F32,
+    weights: _F32 | None,
+    x: _F64,
+    fit_intercept: bool,
+    gradient: _F64,
+    curvature: _F64,
+) -> float: ...
+def hessian_product(
+    loss: int,
+    rows: _Rows,
+    weights: _F32 | None,
+    curvature: _F64,
+    v: _F64,
+    fit_intercept: bool,
+    out: _F64,
+) -> None: ...
+def hessian_diagonal(
+    loss: int, rows: _Rows, weights: _F32 | None, curvature: _F64, fit_intercept: bool, out: _F64
+) -> None: ...
+def hessian_matrix(
+    loss: int,
+    rows: _Rows,
+    weights: _F32 | None,
+    curvature: _F64,
+    n_outputs: int,
+    fit_intercept: bool,
+    out: _F64,
+) -> None: ...
+def quadratic_descent(
+    q: _F64, b: _F64, z: _F64, n_regularized: int, l1: float, l2: float, tol: float, max_sweeps: int
+) -> float: ...

@@ -102,6 +102,7 @@ class Preparation:
         describe: Callable[[], Any] = lambda: None,
         together: bool = False,
         apart: bool = False,
+        minibatches: bool = True,
         run: Run | None = None,
         predecessor: Predecessor | None = None,
     ) -> None:
@@ -110,6 +111,7 @@ class Preparation:
         self._describe, self._run, self._predecessor = describe, run, predecessor
         self._together = together  # one step of the model takes a minibatch of every worker
         self._apart = apart  # each worker counts its own steps
+        self._minibatches = minibatches  # otherwise no optimiser is used
         self.columns: list[ColumnSpec] = []
 
     def prepare(self, objects: ObjectStore, prefix: str, check: Callable[[], None]) -> Prepared:
@@ -126,7 +128,8 @@ class Preparation:
         manifest = write_training(rows, objects, training, self._seed, grouped=self.grouped)
         self._model = recipe.model(layout.n_features, target)
         sample = read_training(objects, manifest.partitions[0])
-        _warn_of_scales(sample)
+        if self._minibatches:
+            _warn_of_scales(sample)
         if held_out is not None:
             blocks = target.held_out(held_out, aligned(held_out, self.columns, "the model").blocks())
             rows = _encoded(blocks, layout, check)
@@ -166,6 +169,8 @@ class Preparation:
         batch_size = self._batch_size(manifest.rows) * (self._n_workers if self._together else 1)
         # The paper's beta of 1 is for gradients of single rows; ours are means of a minibatch.
         spec = msgspec.structs.replace(spec, beta=spec.beta / batch_size)
+        if not self._minibatches:
+            return msgspec.structs.replace(spec, learning_rate=1.0)
         if rate is None:
             begin = None if self._predecessor is None else self._predecessor.begin(self._target, spec).weights
             rate = choose_learning_rate(
