@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from squall.estimators.persistence import save as save
     from squall.estimators.pipeline import Pipeline as Pipeline
     from squall.estimators.pipeline import make_pipeline as make_pipeline
+    from squall.estimators.ranking import mae as mae
+    from squall.estimators.ranking import ndcg_at_k as ndcg_at_k
+    from squall.estimators.ranking import recall_at_k as recall_at_k
+    from squall.estimators.ranking import rmse as rmse
     from squall.estimators.scalers import MaxAbsScaler as MaxAbsScaler
     from squall.estimators.scalers import MinMaxScaler as MinMaxScaler
     from squall.estimators.scalers import StandardScaler as StandardScaler
@@ -89,9 +93,11 @@ _NAMES = {
     "call": "squall.workflows.map:call",
     "from_arrays": "squall.data.arrays:from_arrays",
     "load": "squall.estimators.persistence:load_model",
+    "mae": "squall.estimators.ranking:mae",
     "make_pipeline": "squall.estimators.pipeline:make_pipeline",
     "map": "squall.workflows.map:map",
     "map_reduce": "squall.workflows.map:map_reduce",
+    "ndcg_at_k": "squall.estimators.ranking:ndcg_at_k",
     "open_dataset": "squall.data.dataset:open_dataset",
     "read_bow": "squall.data.bow:read_bow",
     "read_criteo": "squall.data.criteo:read_criteo",
@@ -101,7 +107,9 @@ _NAMES = {
     "read_parquet": "squall.data.parquet:read_parquet",
     "read_ratings": "squall.data.ratings:read_ratings",
     "read_text": "squall.data.words:read_text",
+    "recall_at_k": "squall.estimators.ranking:recall_at_k",
     "register_joblib": "squall.workflows.joblib_backend:register_joblib",
+    "rmse": "squall.estimators.ranking:rmse",
     "save": "squall.estimators.persistence:save",
     "shutdown": "squall.driver.shutdown:shutdown",
     "submit": "squall.estimators.submit:submit",
@@ -139,9 +147,11 @@ __all__ = [
     "call",
     "from_arrays",
     "load",
+    "mae",
     "make_pipeline",
     "map",
     "map_reduce",
+    "ndcg_at_k",
     "open_dataset",
     "read_bow",
     "read_criteo",
@@ -151,7 +161,9 @@ __all__ = [
     "read_parquet",
     "read_ratings",
     "read_text",
+    "recall_at_k",
     "register_joblib",
+    "rmse",
     "save",
     "shutdown",
     "submit",

@@ -38,6 +38,83 @@ def model():
     return MatrixFactorization(**SETTINGS).fit(X[TRAIN], y[TRAIN], validation=(X[TEST], y[TEST]))
 
 
+def test_errors_are_measured(model):
+    errors = model.predict(X[TEST]) - y[TEST]
+    held_out = squall.from_arrays(pd.DataFrame(X[TEST], columns=["user", "item"]), y[TEST])
+    assert squall.rmse(model, held_out) == pytest.approx(np.sqrt(np.mean(errors**2)))
+    assert squall.mae(model, X[TEST], y[TEST]) == pytest.approx(np.abs(errors).mean())
+
+
+def test_ranks_are_measured(model):
+    """Against a loop over users, with what is counted written out."""
+    recalls, gains = [], []
+    pairs, ratings = np.vstack([X[TEST], [[-7, 3]]]), np.append(y[TEST], 9.0)
+    for user in np.unique(pairs[:, 0]).tolist():
+        own = (pairs[:, 0] == user) & (ratings >= 4.0)
+        wanted = set(pairs[own, 1].tolist())
+        if not wanted:
+            continue
+        found = [item in wanted for item in model.recommend(user, n=5)[0].tolist()]
+        recalls.append(sum(found) / min(5, len(wanted)))
+        ideal = sum(1 / np.log2(i + 2) for i in range(min(5, len(wanted))))
+        gains.append(sum(hit / np.log2(i + 2) for i, hit in enumerate(found)) / ideal)
+    assert squall.recall_at_k(model, pairs, ratings, k=5, at_least=4.0) == pytest.approx(np.mean(recalls))
+    assert squall.ndcg_at_k(model, pairs, ratings, k=5, at_least=4.0) == pytest.approx(np.mean(gains))
+    assert np.mean(recalls) > 0.5, "what they like best is found"
+    with pytest.raises(DataError, match="there are no held-out ratings that high"):
+        squall.recall_at_k(model, X[TEST], y[TEST], at_least=1e9)
+    with pytest.raises(SettingError, match="k=0 must be"):
+        squall.ndcg_at_k(model, X[TEST], k=0)
+
+
+def chosen(n=3_000, seed=1):
+    """Choices by planted tastes: half the items are for half the users; and counts of them."""
+    draw = np.random.default_rng(seed)
+    likes = (np.arange(USERS)[:, None] % 2) == (np.arange(ITEMS) % 2)
+    pairs = np.argwhere(likes | (draw.random((USERS, ITEMS)) < 0.05))
+    return draw.permutation(pairs)[:n], draw.integers(1, 6, n).astype(float)
+
+
+@pytest.mark.parametrize("strategy", [None, ParameterServer("bsp")])
+def test_choices_without_ratings(strategy):
+    pairs, counts = chosen()
+    train, test = pairs[:2_500], pairs[2_500:]
+    model = MatrixFactorization(4, epochs=15, implicit=True, strategy=strategy, random_state=0)
+    model.fit(train, validation=(test, counts[2_500:]), run=Run(workers=1 if strategy is None else 2))
+    popular = np.argsort(-np.bincount(train[:, 1], minlength=ITEMS), kind="stable")
+    by_chance = []
+    for user in np.unique(test[:, 0]).tolist():
+        seen = set(train[train[:, 0] == user, 1].tolist())
+        best = [item for item in popular.tolist() if item not in seen][:10]
+        wanted = set(test[test[:, 0] == user, 1].tolist())
+        by_chance.append(len(wanted & set(best)) / min(10, len(wanted)))
+    assert model.score(test) > 1.5 * np.mean(by_chance)
+    assert [record.rows for record in model.history_] == [2_500] * 15
+    assert model.history_[-1].validation_loss < model.history_[0].validation_loss
+    liked = model.predict(test).mean()
+    assert 0.3 < liked < 1.2
+    assert model.predict(test[:, 0], ITEMS - 1 - test[:, 1]).mean() < liked / 2, "the others' items"
+
+
+def test_sure_choices_count_more():
+    pairs, _ = chosen()
+    often = np.where(pairs[:, 1] % 3 == 0, 9.0, 1.0)
+    settings = {"n_factors": 1, "implicit": True, "random_state": 0, "l2": 0.1}
+    plain = MatrixFactorization(**settings, alpha=0.0).fit(pairs, often)
+    sure = MatrixFactorization(**settings, alpha=3.0).fit(pairs, often)
+    third = plain.items_ % 3 == 0
+    gain = sure.item_bias_ - plain.item_bias_
+    assert gain[third].mean() > gain[~third].mean() + 0.05
+
+
+def test_what_is_no_choice_is_told():
+    for ratings, says in (([1.0, -1.0], "a rating is -1"), ([0.0, 0.0], "nobody has chosen anything")):
+        with pytest.raises(DataError, match=says):
+            MatrixFactorization(implicit=True).fit([[0, 1], [1, 0]], ratings)
+    with pytest.raises(SettingError, match=r"alpha=2.0 has no effect(?s:.)*n_negatives=3 has no effect"):
+        MatrixFactorization(alpha=2.0, n_negatives=3).fit(X, y)
+
+
 def test_what_is_planted_is_found(model):
     assert rmse(model) < 0.25 < 0.8 < rmse(MatrixFactorization(1, 1).fit(X[TRAIN], y[TRAIN]))
     assert model.score(X[TEST], y[TEST]) > 0.97
@@ -196,7 +273,8 @@ def test_what_cannot_be_trained_on_is_told(X, y, says):
 def test_wrong_settings_are_told_all_at_once():
     wrong = MatrixFactorization(
         n_factors=0, epochs=0, learning_rate=-1, l2=-1, init_scale=0, batch_size=0,
-        learning_rate_schedule="linear", random_state=-1, early_stopping=0,
+        learning_rate_schedule="linear", random_state=-1, early_stopping=0, implicit="yes", alpha=-1,
+        n_negatives=0,
     )  # fmt: skip
     with pytest.raises(SettingError) as told:
         wrong.fit(X, y)

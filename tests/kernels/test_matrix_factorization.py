@@ -132,6 +132,53 @@ def test_what_is_wrong_is_told(change, error, says):
         kernels.mf_minibatches(**given)
 
 
+def with_negatives(rows, seed=5, n_negatives=4):
+    indptr, pairs, labels, weights, _ = problem(2)
+    rows = np.array(rows, dtype=np.int32)
+    return kernels.mf_with_negatives(
+        indptr, pairs, labels, weights, rows, USERS, ITEMS, n_negatives, 0.25, seed
+    )
+
+
+def test_negatives_are_drawn_behind_each_rating_and_are_none_of_the_users():
+    _, pairs, labels, weights, _ = problem(2)
+    rows = np.flatnonzero(weights)[::-1]
+    indptr, indices, drawn_labels, drawn_weights = with_negatives(rows, n_negatives=200)
+    drawn = indices.reshape(-1, 2)
+    assert indptr.tolist() == list(range(0, 2 * len(drawn) + 1, 2))
+    known = {tuple(pair) for pair in pairs.reshape(-1, 2).tolist()}
+    is_drawn = drawn_weights == 0.25
+    assert not any(tuple(pair) in known for pair in drawn[is_drawn].tolist())
+    assert (drawn_labels[is_drawn] == 0).all()
+    np.testing.assert_array_equal(drawn[~is_drawn], pairs.reshape(-1, 2)[rows])
+    np.testing.assert_array_equal(drawn_labels[~is_drawn], labels[rows])
+    np.testing.assert_array_equal(drawn_weights[~is_drawn], weights[rows])
+    for user in range(USERS):
+        free = [item for item in range(USERS, USERS + ITEMS) if (user, item) not in known]
+        of_user = drawn[is_drawn & (drawn[:, 0] == user), 1]
+        assert sorted(set(of_user.tolist())) == free, "each of them, in the end"
+
+
+def test_draws_are_a_function_of_seed_pair_and_place():
+    def drawn(rows, seed):
+        return sorted(with_negatives(rows, seed)[1].reshape(-1, 2).tolist())
+
+    rows = np.flatnonzero(problem(2)[3])
+    assert drawn(rows, 1) == drawn(rows, 1)
+    assert drawn(rows, 2) != drawn(rows, 1) != drawn(rows[::-1], 1)
+
+
+def test_rows_that_are_no_pairs_come_alone():
+    taken = kernels.mf_with_negatives(
+        np.array([0, 1, 1, 3]), np.array([2, 0, 9], dtype=np.int32), np.ones(3, np.float32),
+        np.array([1, 1, 0], np.float32), None, USERS, ITEMS, 3, 1.0, 0,
+    )  # fmt: skip
+    assert [part.tolist() for part in taken] == [[0, 1, 1, 3], [2, 0, 9], [1, 1, 1], [1, 1, 0]]
+    with pytest.raises(ValueError, match="n_items: are 5, 0"):
+        kernels.mf_with_negatives(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32),
+                                  None, None, 5, 0, 1, 1.0, 0)  # fmt: skip
+
+
 def test_outputs_check_their_rows():
     table = np.zeros((5, 3), np.float32)
     with pytest.raises(IndexError, match="feature 4 is not in"):

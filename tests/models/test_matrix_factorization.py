@@ -68,16 +68,18 @@ def test_the_update_of_one_rating_is_the_slope_of_its_loss(block: CsrBlock, weig
             assert gradient[i, column] == pytest.approx(slope, rel=1e-3, abs=1e-4)
 
 
-def test_in_place_is_pull_gradient_and_push(block: CsrBlock) -> None:
-    spec = MODEL.table("j/t", SGD)
+@pytest.mark.parametrize("n_negatives", [0, 3])
+def test_in_place_is_pull_gradient_and_push(block: CsrBlock, n_negatives: int) -> None:
+    model = msgspec.structs.replace(MODEL, n_negatives=n_negatives)
+    spec = model.table("j/t", SGD)
     in_place, stepwise = ParameterTable.private(spec, 1), ParameterTable.private(spec, 1)
     order = np.random.default_rng(1).permutation(ROWS).astype(np.int32)
     progress = np.zeros(1, dtype=np.int64)
-    sums = MODEL.train_shared(block, order, 16, 0, 3, in_place.shared, progress)
+    sums = model.train_shared(block, order, 16, 0, 3, in_place.shared, progress)
     total = np.zeros(2)
     for number, rows in enumerate(np.split(order, [16, 32])):
-        needed, handle = MODEL.needed_rows(block, rows)
-        gradient, *part = MODEL.gradient(block, rows, handle, stepwise.pull(needed), 16)
+        needed, handle = model.needed_rows(block, rows)
+        gradient, *part = model.gradient(block, rows, handle, stepwise.pull(needed), 16)
         stepwise.push(needed, gradient, Stamp(0, 0, number))
         total += part
     np.testing.assert_allclose(in_place.pull(), stepwise.pull(), rtol=1e-5, atol=1e-6)

@@ -151,6 +151,7 @@ __all__ = [
     "mf_gradient",
     "mf_minibatches",
     "mf_outputs",
+    "mf_with_negatives",
     "murmur3_32",
     "pack_bits",
     "packed_size",
@@ -767,6 +768,34 @@ def mf_gradient(
         `learning_rate` makes the trained rows of.
     """
     return _native.mf_gradient(indptr, local, labels, weights, pulled, learning_rate, l2, cosine, share)
+
+
+def mf_with_negatives(
+    indptr: Int64,
+    indices: Int32,
+    labels: Float32,
+    weights: Float32 | None,
+    rows: Int32 | None,
+    n_users: int,
+    n_items: int,
+    n_negatives: int,
+    negative_weight: float,
+    seed: int,
+) -> tuple[Int64, Int32, Float32, Float32]:
+    """Take rows of a block of pairs, each with items behind it that its user has not chosen.
+
+    `n_negatives` items are drawn uniformly for each row; those that the user has in this block are left
+    out.  A draw is a function of the seed, the pair and the row's place in `rows`.  Rows that are no
+    pairs, or of weight 0, come alone.
+
+    Returns
+    -------
+    indptr, indices, labels, weights
+        The rows; drawn pairs have label 0 and `negative_weight`.
+    """
+    return _native.mf_with_negatives(
+        indptr, indices, labels, weights, rows, n_users, n_items, n_negatives, negative_weight, seed
+    )
 
 
 def mf_outputs(indptr: Int64, indices: Int32, weights: Float32) -> Float32:

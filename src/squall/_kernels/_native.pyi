@@ -465,6 +465,18 @@ def mf_gradient(
     cosine: bool,
     share: float,
 ) -> tuple[_F32, float, float]: ...
+def mf_with_negatives(
+    indptr: _I64,
+    indices: _I32,
+    labels: _F32,
+    weights: _F32 | None,
+    rows: _I32 | None,
+    n_users: int,
+    n_items: int,
+    n_negatives: int,
+    negative_weight: float,
+    seed: int,
+) -> tuple[_I64, _I32, _F32, _F32]: ...
 def mf_outputs(indptr: _I64, indices: _I32, weights: _F32) -> _F32: ...
 def topic_statistics(
     rows: _SparseRows,

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from squall.config import Problems, is_auto
+from squall.config import Problems, Run, is_auto
 from squall.data.dataset import Dataset
 from squall.driver.spec import JobResult
 from squall.errors import DataError
 from squall.estimators.base import BaseModel
 from squall.estimators.columns import as_dataset
 from squall.estimators.preparation import Preparation, Recipe
-from squall.estimators.ratings import Catalog, RatingsPreparation, RatingsTarget, recalled_catalog
+from squall.estimators.ranking import largest, recall_at_k
+from squall.estimators.ratings import (
+    Catalog,
+    ChoicesTarget,
+    RatingsPreparation,
+    RatingsTarget,
+    recalled_catalog,
+)
 from squall.estimators.regression import determination
 from squall.estimators.targets import Target
 from squall.models.matrix_factorization import SCHEDULES, MatrixFactorizationModel
@@ -26,6 +33,9 @@ from squall.records import ColumnSpec, CsrBlock, Float32, Float64, Int32, Int64,
 from squall.worker.strategies import is_strategy
 
 Ids = npt.NDArray[Any]
+
+ALPHA, N_NEGATIVES = 1.0, 8
+"""What None stands for in the settings of that name."""
 
 
 class MatrixFactorization(RegressorMixin, BaseModel):  # type: ignore[misc]
@@ -41,10 +51,19 @@ class MatrixFactorization(RegressorMixin, BaseModel):  # type: ignore[misc]
         Length of p_u and q_i.
     epochs : int, default 10
         How often each rating is visited.
-    learning_rate : float, default 0.07
-        Of the first step.
-    l2 : float, default 0.06
-        The penalty's weight.  With more factors, or more epochs, more of it: 0.07 with 100 factors.
+    learning_rate : float or "auto", default "auto"
+        Of the first step.  ``"auto"``: 0.07, or 0.1 if `implicit`.
+    l2 : float or "auto", default "auto"
+        The penalty's weight.  ``"auto"``: 0.06, or 0.01 if `implicit`.
+    implicit : bool, default False
+        Whether ratings are no opinions but say what was chosen: views, plays, purchases (Hu, Koren &
+        Volinsky 2008).  What is predicted is then how likely a choice is, about from 0 to 1.  Each choice
+        is set against items drawn at random that its user has not chosen.
+    alpha : float, optional
+        Of `implicit`, and only with it: a choice of rating r counts 1 + alpha · r / mean rating, what was
+        not chosen 1; default 1.0.
+    n_negatives : int, optional
+        Of `implicit`, and only with it: items that are drawn for each choice; default 8.
     init_scale : float, default 0.03
         Deviation of the factors at the start.
     batch_size : int or "auto", default "auto"
@@ -101,8 +120,11 @@ class MatrixFactorization(RegressorMixin, BaseModel):  # type: ignore[misc]
         self,
         n_factors: int = 20,
         epochs: int = 10,
-        learning_rate: float = 0.07,
-        l2: float = 0.06,
+        learning_rate: float | str = "auto",
+        l2: float | str = "auto",
+        implicit: bool = False,
+        alpha: float | None = None,
+        n_negatives: int | None = None,
         init_scale: float = 0.03,
         batch_size: int | str = "auto",
         learning_rate_schedule: str = "cosine",
@@ -114,7 +136,10 @@ class MatrixFactorization(RegressorMixin, BaseModel):  # type: ignore[misc]
         self.n_factors = n_factors
         self.epochs = epochs
         self.learning_rate = learning_rate
-        self.l2 = l2
+        self.l2 = l2  # type: ignore[assignment]  # of other models it is a number only
+        self.implicit = implicit
+        self.alpha = alpha
+        self.n_negatives = n_negatives
         self.init_scale = init_scale
         self.batch_size = batch_size
         self.learning_rate_schedule = learning_rate_schedule
@@ -125,12 +150,53 @@ class MatrixFactorization(RegressorMixin, BaseModel):  # type: ignore[misc]
 
     # ------------------------------------------------------------------------------------ training
 
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        sample_weight: Any = None,
+        validation: Any = None,
+        run: Run | None = None,
+    ) -> Self:
+        """Train, show progress where someone looks, and return ``self``.
+
+        Parameters
+        ----------
+        X : Dataset, or array, list, DataFrame of shape (n_ratings, 2)
+            Users and items: numbers or text.  A Dataset is as from `squall.read_ratings`: with columns
+            ``user`` and ``item``, or two columns in all.
+        y : array of shape (n_ratings,)
+            Ratings; none with a Dataset, which holds its own.  With `implicit` they may be left out.
+        sample_weight : array of shape (n_ratings,), optional
+            How much each rating counts.
+        validation : Dataset or (X, y), optional
+            Held-out ratings, measured while training goes on.
+        run : Run, optional
+            Default: the ``with squall.Run(…)`` around the call.
+
+        Raises
+        ------
+        SettingError
+            Naming every setting that is wrong.
+        DataError
+            If the data cannot be trained on.
+        JobError
+            If the job failed.
+        """
+        if self.implicit and y is None and not isinstance(X, Dataset):
+            y = np.ones(len(X))
+        super().fit(X, y, sample_weight=sample_weight, validation=validation, run=run)
+        return self
+
     def _check_settings(self) -> None:
         problems = Problems(type(self).__name__)
         problems.integer("n_factors", self.n_factors, 1, high=1 << 16)
         problems.integer("epochs", self.epochs, 1, high=2**31 - 1)
-        problems.number("learning_rate", self.learning_rate, above=0.0)
-        problems.number("l2", self.l2, low=0.0)
+        problems.number("learning_rate", self.learning_rate, above=0.0, auto=True)
+        problems.number("l2", self.l2, low=0.0, auto=True)
+        problems.boolean("implicit", self.implicit)
+        self._check_implicit(problems)
         problems.number("init_scale", self.init_scale, above=0.0)
         problems.integer("batch_size", self.batch_size, 1, auto=True)
         problems.choice("learning_rate_schedule", self.learning_rate_schedule, SCHEDULES)
@@ -142,36 +208,55 @@ class MatrixFactorization(RegressorMixin, BaseModel):  # type: ignore[misc]
             )
         problems.raise_if_any()
 
+    def _check_implicit(self, problems: Problems) -> None:
+        if self.alpha is not None:
+            problems.number("alpha", self.alpha, low=0.0)
+        if self.n_negatives is not None:
+            problems.integer("n_negatives", self.n_negatives, 1, high=1 << 16)
+        for name in ("alpha", "n_negatives"):
+            if getattr(self, name) is not None and self.implicit is False:
+                problems.add(f"{name}={getattr(self, name)!r} has no effect without implicit=True")
+
     def _recipe(self) -> Recipe:
         return Recipe(
             model=self._math,
             optimizer=OptimizerSpec("sgd", 0.0),
-            learning_rate=float(self.learning_rate),
+            learning_rate=self._rate,
             batch_size=None if is_auto(self.batch_size) else int(self.batch_size),
             epochs=int(self.epochs),
             decay=0.0,
             warmup=0.0,
         )
 
+    @property
+    def _rate(self) -> float:
+        return _default(self.learning_rate, 0.1 if self.implicit else 0.07)
+
     def _target(self, data: Dataset) -> Target:
         id_columns(data.columns)  # what is no ratings is told before there is a job
-        return RatingsTarget(data)
+        if not self.implicit:
+            return RatingsTarget(data)
+        return ChoicesTarget(data, ALPHA if self.alpha is None else float(self.alpha))
 
     def _math(self, n_features: int, target: Target) -> Model:
-        assert isinstance(target, RatingsTarget)
-        catalog = target.catalog
+        assert isinstance(target, RatingsTarget | ChoicesTarget)
+        catalog, negatives = target.catalog, 0
+        if self.implicit:
+            negatives = N_NEGATIVES if self.n_negatives is None else int(self.n_negatives)
         return MatrixFactorizationModel(
             n_users=len(catalog.users),
             n_items=len(catalog.items),
             n_factors=int(self.n_factors),
-            learning_rate=float(self.learning_rate),
-            l2=float(self.l2),
+            learning_rate=self._rate,
+            l2=_default(self.l2, 0.01 if self.implicit else 0.06),
             schedule=str(self.learning_rate_schedule),  # type: ignore[arg-type]  # checked before
             planned=int(self.epochs) * len(catalog.items_seen),
             init_scale=float(self.init_scale),
             seed=0 if self.random_state is None else int(self.random_state),
             target_mean=target.mean,
             target_scale=target.deviation,
+            n_negatives=negatives,
+            negative_weight=target.negative_weight if isinstance(target, ChoicesTarget) else 1.0,
         )
 
     def _recalled(self, objects: Objects, folder: str) -> Catalog:
@@ -239,7 +324,12 @@ class MatrixFactorization(RegressorMixin, BaseModel):  # type: ignore[misc]
         return np.concatenate([none, *parts]).astype(np.float64) + self.mean_
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """The coefficient of determination R² on arrays ``X, y``, or on a Dataset of ratings."""
+        """The coefficient of determination R² on arrays ``X, y``, or on a Dataset of ratings.
+
+        With `implicit`: `squall.recall_at_k` of 10, where weights have no part.
+        """
+        if self.implicit:
+            return recall_at_k(self, X, y)
         return determination(self, X, y, sample_weight)
 
     def recommend(self, user: Any, n: int = 10, *, exclude_seen: bool = True) -> tuple[Ids, Float64]:
@@ -263,16 +353,19 @@ class MatrixFactorization(RegressorMixin, BaseModel):  # type: ignore[misc]
         """
         check_is_fitted(self, "catalog_")
         self._check_count(n)
-        users = self.catalog_.users.codes_of(user)
+        items, best = self._best_of(self.catalog_.users.codes_of(user), n, exclude_seen=exclude_seen)
+        most = int(np.isfinite(best).sum(axis=1).max(initial=0))
+        ids, best = self.items_[items[:, :most]], best[:, :most]
+        return (ids[0], best[0]) if np.ndim(user) == 0 else (ids, best)
+
+    def _best_of(self, users: Int32, n: int, *, exclude_seen: bool = True) -> tuple[Int64, Float64]:
+        """Codes of the best items of each user's code, and predictions; −inf for what does not count."""
         scores = self._scores(users)
         if exclude_seen:
             for row, code in enumerate(users.tolist()):
                 if code >= 0:
                     scores[row, self.catalog_.seen(code)] = -np.inf
-        items, best = _best(scores, n)
-        most = int(np.isfinite(best).sum(axis=1).max(initial=0))
-        ids, best = self.items_[items[:, :most]], best[:, :most]
-        return (ids[0], best[0]) if np.ndim(user) == 0 else (ids, best)
+        return largest(scores, n)
 
     def _scores(self, users: Int32) -> Float64:
         """Predictions for all items: (n_users, n_items)."""
@@ -302,7 +395,7 @@ class MatrixFactorization(RegressorMixin, BaseModel):  # type: ignore[misc]
         lengths = np.linalg.norm(self.item_factors_, axis=1).astype(np.float64)
         cosines = self.item_factors_ @ self.item_factors_[code] / np.maximum(lengths * lengths[code], 1e-30)
         cosines[code] = -np.inf
-        items, best = _best(cosines[None, :].astype(np.float64), min(n, len(cosines) - 1))
+        items, best = largest(cosines[None, :].astype(np.float64), min(n, len(cosines) - 1))
         return self.items_[items[0]], best[0]
 
     @staticmethod
@@ -345,20 +438,12 @@ class MatrixFactorization(RegressorMixin, BaseModel):  # type: ignore[misc]
             setattr(self, f"{name}_factors_", factors)
 
 
+def _default(value: Any, auto: float) -> float:
+    return auto if is_auto(value) else float(value)
+
+
 def _columns(catalog: Catalog) -> list[ColumnSpec]:
     kinds = (
         "categorical" if ids.values.dtype == object else "int64" for ids in (catalog.users, catalog.items)
     )
     return [ColumnSpec(name, kind) for name, kind in zip(("user", "item"), kinds, strict=True)]  # type: ignore[arg-type]
-
-
-def _best(scores: Float64, n: int) -> tuple[Int64, Float64]:
-    """Positions of the n largest of each row, in their order; of equal ones the first come first."""
-    n = min(n, scores.shape[1])
-    if n < scores.shape[1]:
-        chosen = np.sort(np.argpartition(-scores, n - 1, axis=1)[:, :n], axis=1)
-    else:
-        chosen = np.tile(np.arange(n, dtype=np.int64), (len(scores), 1))
-    own = np.take_along_axis(scores, chosen, axis=1)
-    order = np.argsort(-own, axis=1, kind="stable")
-    return np.take_along_axis(chosen, order, axis=1), np.take_along_axis(own, order, axis=1)

@@ -13,12 +13,12 @@ from safetensors.numpy import load, save
 from squall.data.dataset import Dataset
 from squall.data.objects import ObjectStore
 from squall.driver.spec import Prepared
-from squall.errors import SettingError, StoreError
+from squall.errors import DataError, SettingError, StoreError
 from squall.estimators.preparation import Preparation
-from squall.estimators.targets import Check, NumberTarget
+from squall.estimators.targets import Blocks, Check, NumberTarget, check_numbers, decoded_labels
 from squall.preprocessing.ids import Ids, IdTransform, id_columns, id_pair
 from squall.protocols import Objects
-from squall.records import Int32, Int64
+from squall.records import Float64, Int32, Int64, RawBlock
 
 IN_FLIGHT = 8_192
 """Ratings that all workers together train on at a time, between two exchanges; many more would diverge."""
@@ -80,6 +80,78 @@ class RatingsTarget(NumberTarget):
         self.catalog = learn_catalog(data, check)
 
 
+class ChoicesTarget:
+    """Ratings, or counts, say how sure it is that a user has chosen an item (Hu, Koren & Volinsky 2008).
+
+    A model trains on 1 for what was chosen (0 where the rating is 0) with the weight 1 + α·r / r̄, r̄
+    being the mean rating; weights are then divided by the mean of those.  Without ratings all are 1.
+
+    Parameters
+    ----------
+    data : Dataset
+        The data to train on.
+    alpha : float
+        α.
+
+    Raises
+    ------
+    DataError
+        If the ratings are text.
+    """
+
+    classes: npt.NDArray[Any] = np.empty(0)
+    catalog: Catalog
+    mean, deviation = 0.0, 1.0
+
+    def __init__(self, data: Dataset, alpha: float) -> None:
+        if data.label is not None:
+            check_numbers(data, f"label {data.label!r}")
+        self._alpha, self._mean = alpha, 1.0
+
+    def learn(self, data: Dataset, check: Check) -> None:
+        """Take the mean rating, and who has rated what, in two passes."""
+        total, n = 0.0, 0
+        for block in data.blocks():
+            check()
+            total += float(_choices(data, block).sum())
+            n += block.n_rows
+        if not total:
+            raise DataError("all ratings are 0: nobody has chosen anything", where=f"label {data.label!r}")
+        self._mean = total / n
+        self.catalog = learn_catalog(data, check)
+
+    @property
+    def negative_weight(self) -> float:
+        """What a pair counts that was not chosen."""
+        return 1.0 / (1.0 + self._alpha)
+
+    def training(self, data: Dataset, blocks: Blocks) -> Blocks:
+        """The rows as 1 or 0, with their weights."""
+        for block in blocks:
+            ratings = _choices(data, block)
+            weights = (1.0 + self._alpha * ratings / self._mean) * self.negative_weight
+            if block.weights is not None:
+                weights *= block.weights
+            yield dataclasses.replace(block, labels=(ratings > 0).astype(np.float64), weights=weights)
+
+    def held_out(self, data: Dataset, blocks: Blocks) -> Blocks:
+        """The same for the blocks of a held-out data set."""
+        return self.training(data, blocks)
+
+
+def _choices(data: Dataset, block: RawBlock) -> Float64:
+    if block.labels is None:
+        return np.ones(block.n_rows)
+    ratings = decoded_labels(data, block).astype(np.float64)
+    if len(ratings) and not ratings.min() >= 0:
+        raise DataError(
+            f"a rating is {ratings.min():g}; with implicit=True ratings say how sure a choice is, from 0 on",
+            where=f"label {data.label!r}",
+            fix="give counts, or 1 for each choice, and leave out what was disliked",
+        )
+    return ratings
+
+
 class RatingsPreparation(Preparation):
     """Training rows are pairs of codes, and a user's ratings stay together.
 
@@ -87,7 +159,7 @@ class RatingsPreparation(Preparation):
     """
 
     grouped: ClassVar[bool] = True
-    _target: RatingsTarget
+    _target: RatingsTarget | ChoicesTarget
 
     def prepare(self, objects: ObjectStore, prefix: str, check: Check) -> Prepared:
         """As of any model; the catalog goes into the job's folder, for whoever resumes it."""

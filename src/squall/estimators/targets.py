@@ -46,7 +46,7 @@ def labels_of(data: Dataset) -> tuple[npt.NDArray[Any], Float64 | None]:
         raise DataError("rows without labels cannot be scored", fix="give y, or data with labels")
     labels, weights = [], []
     for block in data.blocks():
-        labels.append(_decoded(data, block))
+        labels.append(decoded_labels(data, block))
         if block.weights is not None:
             weights.append(block.weights)
     if not labels:
@@ -64,7 +64,8 @@ def check_weighty(weights: Float64 | None) -> None:
         )
 
 
-def _decoded(data: Dataset, block: RawBlock) -> npt.NDArray[Any]:
+def decoded_labels(data: Dataset, block: RawBlock) -> npt.NDArray[Any]:
+    """The labels of a block of ``data`` as they were given."""
     assert block.labels is not None
     return block.labels if data.classes is None else np.asarray(data.classes)[block.labels]
 
@@ -261,7 +262,7 @@ class NumberTarget:
         self, data: Dataset, *, centred: bool = True, scaling: tuple[float, float] | None = None
     ) -> None:
         _check_labelled(data)
-        _check_numbers(data, f"label {data.label!r}")
+        check_numbers(data, f"label {data.label!r}")
         self._centred, self._is_scaled = centred, scaling is not None
         self.mean, self.deviation = (0.0, 1.0) if scaling is None else scaling
 
@@ -272,7 +273,7 @@ class NumberTarget:
         total = mean = squares = 0.0
         for block in data.blocks():
             check()
-            y = _decoded(data, block).astype(np.float64)
+            y = decoded_labels(data, block).astype(np.float64)
             weights = np.ones(len(y)) if block.weights is None else block.weights
             weight = float(weights.sum())
             if not weight:
@@ -292,13 +293,13 @@ class NumberTarget:
 
     def held_out(self, data: Dataset, blocks: Blocks) -> Blocks:
         """The rows with standardised labels."""
-        _check_numbers(data, "validation")
+        check_numbers(data, "validation")
         yield from self.training(data, blocks)
 
     def training(self, data: Dataset, blocks: Blocks) -> Blocks:
         """The rows with standardised labels."""
         for block in blocks:
-            y = _decoded(data, block).astype(np.float64)
+            y = decoded_labels(data, block).astype(np.float64)
             yield _relabelled(block, (y - self.mean) / self.deviation, block.weights)
 
 
@@ -312,7 +313,8 @@ def scaling_of(tensors: Mapping[str, npt.NDArray[Any]]) -> tuple[float, float] |
     return mean, deviation
 
 
-def _check_numbers(data: Dataset, where: str) -> None:
+def check_numbers(data: Dataset, where: str) -> None:
+    """Raise `DataError` if labels are text."""
     if data.classes is not None and np.asarray(data.classes).dtype.kind not in "biuf":
         raise DataError(
             f"regression needs labels that are numbers, and these are text: "

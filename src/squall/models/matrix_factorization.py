@@ -11,9 +11,11 @@ rows it pulled, and what they have moved by is its update.  Updates of several w
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import msgspec
+import numpy as np
 
 from squall import _kernels
 from squall.models.losses import squared_loss
@@ -57,6 +59,10 @@ class MatrixFactorizationModel(msgspec.Struct, frozen=True, tag="matrix_factoriz
         Of these.
     target_mean, target_scale : float
         A label y stands for ``target_mean + target_scale · y``.
+    n_negatives : int
+        Items drawn for each rating that its user has not rated, as pairs of label 0.
+    negative_weight : float
+        What each of these counts.
     """
 
     n_users: int
@@ -70,10 +76,16 @@ class MatrixFactorizationModel(msgspec.Struct, frozen=True, tag="matrix_factoriz
     seed: int = 0
     target_mean: float = 0.0
     target_scale: float = 1.0
+    n_negatives: int = 0
+    negative_weight: float = 1.0
 
     @property
-    def _descent(self) -> tuple[float, float, bool, float]:
-        return self.learning_rate, self.l2, self.schedule == "cosine", 1.0 / self.planned
+    def _descent(self) -> tuple[float, float, bool]:
+        return self.learning_rate, self.l2, self.schedule == "cosine"
+
+    @property
+    def _share(self) -> float:
+        return 1.0 / self.planned
 
     def table(self, name: str, optimizer: OptimizerSpec) -> TableSpec:
         """A row for each user and item, and one for the share of the training done.
@@ -107,39 +119,85 @@ class MatrixFactorizationModel(msgspec.Struct, frozen=True, tag="matrix_factoriz
         progress: Int64,
     ) -> tuple[float, float, int]:
         """Minibatches in place on mapped parameters; see the protocol."""
+        if not self.n_negatives:
+            return self._train(block, order, batch_size, first, count, self._share, table, progress)
+        loss_sum = weight_sum = 0.0
+        n_rows = 0
+        for batch in range(first, first + count):
+            rows = order[batch * batch_size : (batch + 1) * batch_size]
+            pairs = self._with_negatives(block, rows)
+            share = self._share * len(rows) / pairs.n_rows
+            loss, weight, _ = self._train(pairs, None, pairs.n_rows, 0, 1, share, table, progress)
+            if not math.isfinite(loss):
+                return loss, weight_sum, n_rows
+            loss_sum, weight_sum, n_rows = loss_sum + loss, weight_sum + weight, n_rows + len(rows)
+        return loss_sum, weight_sum, n_rows
+
+    def _train(
+        self,
+        block: Block,
+        order: Int32 | None,
+        batch_size: int,
+        first: int,
+        count: int,
+        share: float,
+        table: SharedTable,
+        progress: Int64,
+    ) -> tuple[float, float, int]:
         assert isinstance(block, CsrBlock)
+        pairs = block.indptr, block.indices, block.labels, block.weights
         loss, weight, rows = _kernels.mf_minibatches(
-            block.indptr,
-            block.indices,
-            block.labels,
-            block.weights,
+            *pairs,
             order,
             batch_size,
             first,
             count,
             table.array,
             *self._descent,
+            share,
             table.step,
             progress,
         )
         return self._in_units(loss), weight, rows
 
+    def _with_negatives(self, block: Block, rows: Int32 | None) -> CsrBlock:
+        """These rows (all if None), each with items behind it that its user has not rated."""
+        assert isinstance(block, CsrBlock)
+        indptr, indices, labels, weights = _kernels.mf_with_negatives(
+            block.indptr,
+            block.indices,
+            block.labels,
+            block.weights,
+            rows,
+            self.n_users,
+            self.n_items,
+            self.n_negatives,
+            self.negative_weight,
+            self.seed,
+        )
+        return CsrBlock(indptr, indices, None, labels, weights, block.n_features)
+
     def needed_rows(self, block: Block, rows: Int32) -> tuple[Int64, Any]:
         """Users and items of these ratings, then the share done; and the ratings, numbered so."""
+        share = self._share
+        if self.n_negatives:
+            block = self._with_negatives(block, rows)
+            share *= len(rows) / max(1, block.n_rows)
+            rows = np.arange(block.n_rows, dtype=np.int32)
         assert isinstance(block, CsrBlock)
         needed, indptr, local, _ = _kernels.csr_minibatch(
             block.indptr, block.indices, None, rows, self.n_users + self.n_items
         )
-        return needed, (indptr, local)
+        weights = None if block.weights is None else block.weights[rows]
+        return needed, (indptr, local, block.labels[rows], weights, share)
 
     def gradient(
         self, block: Block, rows: Int32, handle: Any, weights: Float32, batch_size: int
     ) -> tuple[Float32, float, float]:
         """What descent over these ratings moves the rows by, as a gradient; see the protocol."""
-        indptr, local = handle
-        sample_weights = None if block.weights is None else block.weights[rows]
+        indptr, local, labels, sample_weights, share = handle
         gradient, loss, weight = _kernels.mf_gradient(
-            indptr, local, block.labels[rows], sample_weights, weights, *self._descent
+            indptr, local, labels, sample_weights, weights, *self._descent, share
         )
         return gradient, self._in_units(loss), weight
 
@@ -149,7 +207,9 @@ class MatrixFactorizationModel(msgspec.Struct, frozen=True, tag="matrix_factoriz
         return _kernels.mf_outputs(block.indptr, block.indices, weights)
 
     def loss(self, block: Block, weights: Float32) -> tuple[float, float, None]:
-        """Sum of squared errors, in the units of the ratings, and of sample weights."""
+        """Sum of squared errors, in the units of the ratings, and of sample weights; of drawn pairs too."""
+        if self.n_negatives:
+            block = self._with_negatives(block, None)
         half, total = squared_loss(self.outputs(block, weights), block.labels, block.weights)
         return self._in_units(2.0 * half), total, None
 
