@@ -70,7 +70,7 @@ recurrent networks", ICASSP 2013 (Nesterov's at the point looked ahead to); D. K
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,6 +110,7 @@ __all__ = [
     "NESTEROV",
     "SGD",
     "SQUARED",
+    "ColumnReading",
     "CsvError",
     "CsvFields",
     "Fence",
@@ -135,6 +136,7 @@ __all__ = [
     "csv_kind",
     "csv_parse_float64",
     "csv_parse_int64",
+    "csv_read_columns",
     "csv_scan",
     "csv_text",
     "fm_gradient",
@@ -1005,3 +1007,47 @@ def csv_parse_float64(
         that a double cannot hold are bad), or -1.
     """
     return _native.csv_parse_float64(buffer, starts, ends, flags, column, n_columns, missing, strip, quote)
+
+
+ColumnReading: TypeAlias = tuple[int, NDArray[Any], StringDictionary | tuple[bytes, int] | None]
+"""(column, where its values go, how they are read); see `csv_read_columns`."""
+
+
+def csv_read_columns(
+    buffer: Bytes,
+    starts: Int32,
+    ends: Int32,
+    flags: UInt8,
+    n_columns: int,
+    missing: list[bytes],
+    strip: bool,
+    quote: int,
+    columns: list[ColumnReading],
+    first_row: int,
+) -> list[tuple[int, int]]:
+    """Read several columns of a chunk at once into arrays; the other parameters are as in `csv_classify`.
+
+    Parameters
+    ----------
+    columns : list of (column, out, how)
+        ``how`` None: numbers as `csv_parse_float64` and `csv_parse_int64` give them, as the dtype of ``out``
+        says (a missing integer is a bad one).  A StringDictionary: codes, as its ``encode`` gives them.
+        ``(prefix, n_slots)``: slots of the texts, as `hash_slots` gives them, where a missing text is an
+        empty one.  Codes and slots are int32.
+    first_row : int
+        Value i goes to ``out[first_row + i]``; ``out`` may have strides.
+
+    Returns
+    -------
+    list of (evidence, first_bad)
+        Of each of ``columns``: what `csv_classify` says of integers (of other numbers only that there are
+        some; 0 for text), and the first bad row or -1.
+
+    Raises
+    ------
+    ValueError
+        If a text is not UTF-8; what was written is of no use then.
+    """
+    return _native.csv_read_columns(
+        buffer, starts, ends, flags, n_columns, missing, strip, quote, columns, first_row
+    )

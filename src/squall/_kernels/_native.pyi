@@ -445,6 +445,18 @@ def csv_parse_float64(
     strip: bool,
     quote: int,
 ) -> tuple[_F64, int]: ...
+def csv_read_columns(
+    buffer: _Bytes,
+    starts: _I32,
+    ends: _I32,
+    flags: _U8,
+    n_columns: int,
+    missing: list[bytes],
+    strip: bool,
+    quote: int,
+    columns: list[tuple[int, Any, Any]],
+    first_row: int,
+) -> list[tuple[int, int]]: ...
 
 class LibsvmParser:
     """LIBSVM text to compressed sparse rows, chunk by chunk.
@@ -506,6 +518,9 @@ class LibsvmParser:
 class StringDictionary:
     def __init__(self) -> None: ...
     def __len__(self) -> int: ...
+    @property
+    def n_bytes(self) -> int: ...
+    def clear(self) -> None: ...
     def encode(
         self,
         buffer: _Bytes,

@@ -16,6 +16,7 @@ inline nanobind::object new_namespace(nanobind::module_& m, const char* name) {
 void bind_calling(nanobind::module_& m);
 void bind_checksum(nanobind::module_& m);
 void bind_csv(nanobind::module_& m);
+void bind_csv_columns(nanobind::module_& m);
 void bind_factorization(nanobind::module_& m);
 void bind_hashing(nanobind::module_& m);
 void bind_libsvm(nanobind::module_& m);

@@ -5,6 +5,7 @@ NB_MODULE(_native, m) {
     squall::bind_calling(m);
     squall::bind_checksum(m);
     squall::bind_csv(m);
+    squall::bind_csv_columns(m);
     squall::bind_factorization(m);
     squall::bind_hashing(m);
     squall::bind_libsvm(m);

@@ -173,7 +173,7 @@ class CsvFormat:
     columns: list[tuple[str, str]] | None = None  # names and roles, where they are known beforehand
     name: str = "csv"
 
-    version = 3
+    version = 4
 
     def guess(self, inputs: list[Input]) -> Evidence:
         """From the first chunks."""
