@@ -187,8 +187,8 @@ def train(way: str, url: str, job: str, slot: int, batch: int, seconds: float) -
         else:
             store = open_.enter_context(connect(url, os.environ.get("SQUALL_STORE_TOKEN", "")))
             store.control.register(job, slot, 0, os.getpid())
-            task = WorkerTask(job, slot, 0, 2, "", "", url, {}, f"{job}/model", {}, batch, 1, 0)
-            strategy = ParameterServer().bind(task, model, store, lambda: False)
+            task = WorkerTask(job, slot, 0, 2, "", "", url, {}, f"{job}/model", {}, batch, 1, 0, OPTIMIZER)
+            strategy = ParameterServer().bind(task, model, store, lambda: False, lambda epoch: [1, 1])
         strategy.step(data, order, batch, 0, 20)
         print("ready", flush=True)
         sys.stdin.readline()

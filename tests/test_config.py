@@ -19,6 +19,7 @@ from squall.config import (
     current_run,
     current_scope,
     did_you_mean,
+    has_tables,
     is_integer,
     is_number,
 )
@@ -88,11 +89,23 @@ def test_what_is_no_store(store):
         Run(store=store)
 
 
-@pytest.mark.parametrize("url", ["redis://cache:6379", "rediss://:hidden@cache:6379/1", "s3://cache/x"])
-def test_a_store_without_tables_is_refused(url: str) -> None:
-    with pytest.raises(SettingError, match="no tables of parameters, which training needs") as caught:
-        Run(store=url)
-    assert "//cache" in str(caught.value) or "//***@cache" in str(caught.value)
+@pytest.mark.parametrize(
+    "store", ["redis://cache", "rediss://cache:6379/1", "s3://cache/x", "s3://cache", "file:///tmp/x"]
+)
+def test_stores_of_others(store: str) -> None:
+    assert Run(store=store).store == store
+    assert not has_tables(store)
+
+
+@pytest.mark.parametrize("store", ["redis://", "redis://cache/x", "s3:/cache", "file://x", "redis://a,b"])
+def test_what_is_no_address_of_such_a_store(store: str) -> None:
+    with pytest.raises(SettingError, match="is unknown; choose from"):
+        Run(store=store)
+
+
+def test_a_store_that_holds_a_password_is_refused_without_showing_it() -> None:
+    with pytest.raises(SettingError, match=r"//\*\*\*@cache.*holds a password.*SQUALL_STORE_TOKEN") as caught:
+        Run(store="rediss://:hidden@cache:6379/1")
     assert "hidden" not in str(caught.value)
 
 

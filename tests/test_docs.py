@@ -24,6 +24,7 @@ def blocks(path: Path, language: str) -> list[str]:
         "docs/consistency.md",
         "docs/map.md",
         "docs/models.md",
+        "docs/fitting.md",
         "docs/data.md",
         "docs/data-formats-more.md",
         "docs/data-formats.md",

@@ -161,6 +161,7 @@ def test_what_an_open_object_owns_is_no_leak_and_closing_it_leaves_nothing(
     assert leak_check.leaks(before) == []
 
 
+@pytest.mark.slow
 def test_a_test_that_leaks_fails(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text("from tests.conftest import *\n")
     (tmp_path / "test_it.py").write_text(

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from squall.estimators.scalers import TfidfTransformer as TfidfTransformer
     from squall.estimators.submit import submit as submit
     from squall.planning.scripted import ScriptedPlanner as ScriptedPlanner
+    from squall.worker.averaging import ModelAveraging as ModelAveraging
     from squall.worker.strategies import ParameterServer as ParameterServer
     from squall.workflows.executor import Executor as Executor
     from squall.workflows.futures import as_completed as as_completed
@@ -69,6 +70,7 @@ _NAMES = {
     "MaxAbsScaler": "squall.estimators.scalers:MaxAbsScaler",
     "MinMaxScaler": "squall.estimators.scalers:MinMaxScaler",
     "OneHotEncoder": "squall.estimators.encoders:OneHotEncoder",
+    "ModelAveraging": "squall.worker.averaging:ModelAveraging",
     "ParameterServer": "squall.worker.strategies:ParameterServer",
     "Pipeline": "squall.estimators.pipeline:Pipeline",
     "QuantileBinner": "squall.estimators.encoders:QuantileBinner",
@@ -113,6 +115,7 @@ __all__ = [
     "LogisticRegression",
     "MaxAbsScaler",
     "MinMaxScaler",
+    "ModelAveraging",
     "OneHotEncoder",
     "ParameterServer",
     "Pipeline",

@@ -41,7 +41,10 @@ _AUTO = '"auto" or '
 STORES = ("embedded", "tcp")
 PLANS = ("fixed",)
 MIN_MEMORY_MB = 128
-_STORE_ADDRESS = re.compile(r"embedded|tcp|unix:.+|(tcp|tls)://[^\s,/@]+:\d+(,[^\s,/@]+:\d+)*")
+_STORE_ADDRESS = re.compile(
+    r"embedded|tcp|unix:.+|(tcp|tls)://[^\s,/@]+:\d+(,[^\s,/@]+:\d+)*"
+    r"|rediss?://[^\s,/@]+(:\d+)?(/\d+)?|s3://[^\s,/@]+(/\S*)?|file:///\S+"
+)
 Isolation = Literal["off", "strict"]
 DEFAULT_PRICES = "aws-lambda-us-east-1"
 
@@ -388,13 +391,15 @@ class Run:
     storage : str or path, optional
         Object store for partitions: a folder or URL.  Default: a folder in the user's cache.
     store : str, default "embedded"
-        The parameter store.  ``"embedded"`` and ``"tcp"`` are one on this machine, started when it
+        The fast store.  ``"embedded"`` and ``"tcp"`` are one on this machine, started when it
         is needed: workers reach its memory itself, which is fastest (and where several workers'
         updates may cross), or by TCP on the loopback interface, where the store applies every
         update whole.  An address is a store that ``squall store serve`` runs: ``"tcp://host:port"``,
         ``"tls://host:port"`` or ``"unix:/path"``; several servers are
         ``"tcp://host:port,host:port"``.  Its token is taken from ``SQUALL_STORE_TOKEN`` or from the
-        file that ``SQUALL_STORE_TOKEN_FILE`` names.
+        file that ``SQUALL_STORE_TOKEN_FILE`` names.  For strategies without tables of parameters
+        (`ModelAveraging`) it may also be a Valkey or Redis server, ``"redis://host:port/db"`` (its
+        password is taken as the token), or an object store, ``"s3://bucket/prefix"``, ``"file:///folder"``.
     deadline : str or float, optional
         Longest time for a job, such as ``"10min"``; it stops then and keeps the model.
     budget : str or float, optional
@@ -456,31 +461,34 @@ class Run:
             problems.add("storage='' is no place; leave it out for the user's cache")
         elif self.storage is not None and is_elsewhere(self.backend) and "://" not in str(self.storage):
             problems.add(
-                f"storage={_mask_secrets(self.storage)} is a folder of this machine, which functions "
+                f"storage={masked(self.storage)} is a folder of this machine, which functions "
                 'elsewhere cannot reach; use storage="s3://bucket/prefix" or the like'
             )
         elif self.storage is not None and _is_strict(self.backend) and not _is_s3(self.storage):
             problems.add(
-                f"storage={_mask_secrets(self.storage)} is a folder, which functions with "
+                f"storage={masked(self.storage)} is a folder, which functions with "
                 'isolation="strict" cannot reach; use storage="s3://bucket/prefix"'
             )
-        if isinstance(self.store, str) and self.store.startswith(("redis:", "rediss:", "s3:", "file:")):
+        if isinstance(self.store, str) and "://" in self.store and "@" in self.store:
             problems.add(
-                f"store={_mask_secrets(self.store)} has no tables of parameters, which training needs; "
-                'use store="embedded", "tcp" or what `squall store serve` runs'
+                f"store={masked(self.store)} holds a password, which would be stored with the job; leave "
+                "it out, and give it as SQUALL_STORE_TOKEN"
             )
         elif not (isinstance(self.store, str) and _STORE_ADDRESS.fullmatch(self.store)):
             problems.choice(
-                "store", self.store, (*STORES, "tcp://host:port", "tls://host:port", "unix:/path")
+                "store",
+                self.store,
+                (*STORES, *(f"{s}://host:port" for s in ("tcp", "tls", "redis", "rediss")), "unix:/path"),
             )
-        elif is_elsewhere(self.backend) and "://" not in self.store:
+        elif is_elsewhere(self.backend) and ("://" not in self.store or self.store.startswith("file:")):
             problems.add(
                 f'store="{self.store}" is on this machine only, and functions run elsewhere; start one with '
                 '`squall store serve` where they can reach it, and use store="tls://host:port"'
             )
-        elif _is_strict(self.backend) and self.store.startswith(("embedded", "unix:")):
+        elif _is_strict(self.backend) and self.store.startswith(("embedded", "unix:", "file:")):
             problems.add(
-                f'store="{self.store}" needs shared memory, which isolation="strict" hides; use store="tcp"'
+                f'store="{self.store}" is reached by memory or files, which isolation="strict" hides; use '
+                'store="tcp"'
             )
         if self.deadline is not None:
             problems.check(parse_duration, "deadline", self.deadline)
@@ -510,7 +518,7 @@ class Run:
         for f in dataclasses.fields(self):
             value = getattr(self, f.name)
             if value != f.default:
-                shown.append(f"{f.name}={_mask_secrets(value) if f.name == 'storage' else repr(value)}")
+                shown.append(f"{f.name}={masked(value) if f.name in ('storage', 'store') else repr(value)}")
         return f"Run({', '.join(shown)})"
 
     def resolve_workers(self, rows: int) -> int:
@@ -627,7 +635,13 @@ def _is_s3(storage: str | os.PathLike[str]) -> bool:
     return os.fspath(storage).startswith("s3://")
 
 
-def _mask_secrets(storage: str | os.PathLike[str]) -> str:
+def has_tables(store: str) -> bool:
+    """Whether the parameter store at this address has tables; a Valkey server and object stores have none."""
+    return not store.startswith(("redis:", "rediss:", "s3:", "file:"))
+
+
+def masked(storage: str | os.PathLike[str]) -> str:
+    """The repr of a place, without passwords."""
     text = storage if isinstance(storage, str) else str(Path(storage))
     text = re.sub(r"//[^/@]*@", "//***@", text)
     return repr(

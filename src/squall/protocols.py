@@ -7,8 +7,9 @@ the thread that made it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Protocol, Self, runtime_checkable
 
 from squall.records import (
     Block,
@@ -30,8 +31,10 @@ from squall.records import (
     Stamp,
     Steps,
     Sync,
+    TableContents,
     TableSpec,
     Update,
+    WorkerTask,
 )
 
 # ------------------------------------------------------------------------ function platforms
@@ -209,6 +212,20 @@ class Tables(Protocol):
     def add(self, name: str, rows: Int64, deltas: Float32, stamp: Stamp, *, half: bool = False) -> bool:
         """Add raw ``deltas`` to the weights, past the optimiser; otherwise as `push`."""
 
+    def dump(self, name: str) -> TableContents:
+        """All rows with their optimiser's state.  What is updated meanwhile may be there in part."""
+
+    def load(self, name: str, contents: TableContents) -> None:
+        """(driver) Set all rows, their optimiser's state and the step.  Nobody may use it meanwhile.
+
+        What slots have sent, and how far they are, stays as it is.
+
+        Raises
+        ------
+        StoreError
+            If the contents are not those of a table of this shape and optimiser.
+        """
+
 
 @runtime_checkable
 class SharedTables(Tables, Protocol):
@@ -331,6 +348,9 @@ class Control(Protocol):
         stamped updates (:attr:`~squall.records.Stamp.minibatches`) and by `advance`.
         """
 
+    def look(self, job: str, slot: int) -> Registration:
+        """(driver) What an attempt that registered now would take over; the slot stays whose it is."""
+
     def advance(self, job: str, slot: int, attempt: int, minibatches: int) -> None:
         """(worker) The slot has fully applied ``minibatches`` in all.
 
@@ -371,6 +391,39 @@ class Control(Protocol):
         Where each request costs money the answer may be a second old.
         True also for a worker that still holds on to a job that has been closed.
         """
+
+
+class Store(Protocol):
+    """A client of a store; it belongs to the thread that made it."""
+
+    @property
+    def address(self) -> str:
+        """Where it is; of several shards, separated by commas."""
+
+    @property
+    def tables(self) -> Tables:
+        """Tables of parameters; raises `StoreError` where there are none."""
+
+    @property
+    def blobs(self) -> ReducingBlobs:
+        """Named values, counters and reductions; but in object stores `AtomicBlobs`."""
+
+    @property
+    def control(self) -> Control:
+        """The job's slots."""
+
+    def close(self) -> None:
+        """Disconnect; idempotent."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None: ...
 
 
 class Objects(Protocol):
@@ -473,14 +526,22 @@ class Strategy(Protocol):
     has to end, and if so breaks off.
     """
 
+    def resume(self, registration: Registration) -> int:
+        """(first of all) Take over from the predecessor; minibatches of this slot that stay done.
+
+        Where the model is in tables that is the slot's progress.  A strategy whose workers hold models
+        of their own goes on from what was kept last, and what was done since is done again.
+        """
+
     def start_epoch(self, epoch: int) -> bool:
         """Minibatches of this epoch come next; False if it broke off before they may."""
 
     def step(self, block: Block, order: Int32, batch_size: int, first: int, count: int) -> Steps:
         """Train on ``count`` minibatches from ``first`` on, as `Model.train_shared`.
 
-        Those that are in the result, and no others, have been counted in the slot's progress;
-        they are fewer than ``count`` if it broke off.
+        Those that are in the result, and no others, need not be done again after `resume`, or (where
+        workers hold models of their own) are in `state_dict`; they are fewer than ``count`` if it
+        broke off.  Rows and losses of the latter are told when they are kept.
         """
 
     def finish(self) -> bool:
@@ -490,10 +551,87 @@ class Strategy(Protocol):
         """
 
     def state_dict(self) -> dict[str, Any]:
-        """What a successor needs beyond the tables; plain data."""
+        """What a successor needs beyond what is in the store; plain data, small."""
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over from a predecessor."""
+
+class StrategySettings(Protocol):
+    """How several workers train one model: what its user sets, and all that others ask about it.
+
+    A frozen :class:`msgspec.Struct` whose tag is its name in :data:`squall.registry.STRATEGIES`: so it
+    travels as plain data (:func:`squall.worker.strategies.strategy_from_dict`).  Nobody else knows
+    where a job's model is: the driver opens a job, and has its model, by `open` and `weights`; a worker
+    trains by what `bind` gives.  ``task`` is the event of the job's workers; with the driver its slot
+    is −1.  :mod:`squall.worker.rounds` has what strategies without tables are made of.
+    """
+
+    @property
+    def needs_tables(self) -> bool:
+        """Whether the model is in `Store.tables`; otherwise `Store.blobs` and `Store.control` are enough."""
+
+    @property
+    def synchronous(self) -> bool:
+        """Whether the same settings always give the same bits, whatever happens to workers."""
+
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether all workers have to be running at the same time."""
+
+    @property
+    def whole_shares(self) -> bool:
+        """Whether a worker has all of its rows at once, the same in each epoch.
+
+        An epoch is then one `Strategy.step` with one minibatch, of which the block is all that the
+        slot has; no optimiser is used.  Otherwise rows come block by block, dealt anew each epoch.
+        """
+
+    @property
+    def updates_in_place(self) -> bool:
+        """Whether workers may write to the tables' memory, where they can reach it."""
+
+    @property
+    def replaces_stragglers(self) -> bool:
+        """Whether a worker that is much slower than the others is relieved."""
+
+    def conflicts(self, estimator: str, settings: dict[str, Any]) -> list[str]:
+        """What is wrong with it together with these settings of an estimator of this class, if anything."""
+
+    def open(self, store: Store, task: WorkerTask, source: WorkerTask | None) -> None:
+        """(driver) Make ready what workers expect in the store, where the job has been opened.
+
+        It may be so already, when a job is resumed.  With ``source``, another job, of which all
+        workers have ended between two epochs: go on from its model, maybe with other slots.
+        """
+
+    def begin(self, store: Store, task: WorkerTask, contents: TableContents) -> None:
+        """(driver) After `open`, before any worker: begin with this model and its optimiser's state.
+
+        ``contents`` are those of a whole table; also a strategy without tables begins with its weights.
+        """
+
+    def bind(
+        self,
+        task: WorkerTask,
+        model: Model,
+        store: Store,
+        interrupted: Callable[[], bool],
+        minibatches: Callable[[int], Sequence[int]],
+    ) -> Strategy:
+        """(worker) The strategy at work in one worker.
+
+        Parameters
+        ----------
+        task : WorkerTask
+            Whose slot has been registered.
+        model : Model
+        store : Store
+        interrupted : callable
+            Whether this worker has to end; asked where it waits.
+        minibatches : callable
+            How many of them each slot has in an epoch; a slot without any in one has none at all.
+        """
+
+    def weights(self, store: Store, task: WorkerTask) -> Float32 | None:
+        """(driver) The model as it is now, (rows, dim) of its `Model.table`; None if there is none yet."""
 
 
 class Planner(Protocol):

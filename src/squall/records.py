@@ -343,6 +343,13 @@ class SharedTable:
     step: Int64  # (1,) minibatches applied by all workers together
 
 
+class TableContents(NamedTuple):
+    """All that a table holds: ``array`` as in :class:`SharedTable`, every row brought up to ``step``."""
+
+    array: Float32  # (rows, stride)
+    step: int
+
+
 # --------------------------------------------------------------------- functions, their ends
 
 
@@ -489,6 +496,7 @@ class WorkerTask(msgspec.Struct, frozen=True):
     batch_size: int
     epochs: int
     seed: int
+    optimizer: OptimizerSpec
     standby: bool = False  # wait until the predecessor has handed the slot over
     chaos: Chaos | None = None
     token: str = ""  # what a store on TCP asks for

@@ -70,6 +70,15 @@ MODELS = Registry(
 )
 """:class:`squall.protocols.Model` by their tags."""
 
+STRATEGIES = Registry(
+    "strategy",
+    {
+        "parameter_server": Entry("squall.worker.strategies:ParameterServer"),
+        "model_averaging": Entry("squall.worker.averaging:ModelAveraging"),
+    },
+)
+""":class:`squall.protocols.StrategySettings` by their tags."""
+
 ESTIMATORS = Registry(
     "estimator",
     {

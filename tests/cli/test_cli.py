@@ -243,6 +243,7 @@ def test_output_that_nobody_reads_to_its_end(small: Path, model: Path) -> None:
     assert (done.stdout.count("\n"), done.stderr) == (1, "")
 
 
+@pytest.mark.slow
 def test_letters_that_the_terminal_lacks(tmp_path: Path) -> None:
     names = ",".join(f"ä…{i}" for i in range(14))
     rows = "".join("é" * (i % 3 + 1) + ",x" * 13 + (",jå\n" if i % 2 else ",nej\n") for i in range(60))

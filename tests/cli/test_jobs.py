@@ -94,6 +94,7 @@ def test_an_interrupted_job_is_gone_on_with(census: Path, tmp_path: Path, own_st
     assert not list((own_storage / "jobs").iterdir())
 
 
+@pytest.mark.slow
 def test_a_job_that_was_cleaned_away_does_not_run(
     census: Path, tmp_path: Path, own_storage: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,9 @@ def halve(n):
     if n % 2: raise ValueError(f"{n} is odd")
     return {"half": n // 2}
 def sleep(_): time.sleep(60)
+def wait(_):
+    open("began.txt", "w").close()
+    time.sleep(60)
 LIST = [1]
 """
 
@@ -84,6 +90,21 @@ def test_what_is_mistyped_is_explained(folder: Path, words: list[str], told: str
     done = squall(folder, *words)
     assert done.returncode == 1
     assert told in done.stderr and "Traceback" not in done.stderr
+
+
+def test_what_was_interrupted_has_its_bill(folder: Path) -> None:
+    command = [str(Path(sys.executable).parent / "squall"), "map", "work:wait", "words.txt"]
+    with subprocess.Popen(
+        command, cwd=folder, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as client:  # fmt: skip
+        while not (folder / "began.txt").exists():
+            assert client.poll() is None
+            time.sleep(0.02)
+        client.send_signal(signal.SIGINT)
+        assert client.stderr is not None
+        assert re.search(r"2 functions|1 function .*\$0\.0.* ended by: interrupted", client.stderr.read())
+        assert client.wait(50) == 130
 
 
 def test_a_timeout(folder: Path) -> None:

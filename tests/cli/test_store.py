@@ -73,6 +73,7 @@ class Shell:
             assert server.returncode == 0, output
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_the_commands_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (ROOT / "docs/store.md").read_text()

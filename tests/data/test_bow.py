@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from squall.data import bow_readers, delimited
+from squall.data import bow_readers, csv_chunks, dialects
 from squall.data.bow import read_bow
 from squall.errors import DataError, SettingError
 
@@ -60,7 +60,8 @@ def test_both_formats(write, text, monkeypatch):
         assert matrix(data) == EXPECTED
         assert [(c.name, c.kind, c.width) for c in data.columns] == [("counts", "sparse", 3)]
         assert data.dictionary("counts") == WORDS and data.label is None
-    monkeypatch.setattr(delimited, "_CHUNK_BYTES", 3)
+    monkeypatch.setattr(csv_chunks, "CHUNK_BYTES", 3)
+    monkeypatch.setattr(dialects, "_CHUNK_BYTES", 3)
     monkeypatch.setattr(bow_readers, "_CHUNK_BYTES", 3)
     monkeypatch.setattr("squall.data.bow._READER_VERSION", 0)
     assert matrix(read_bow(write(text), vocabulary=WORDS)) == EXPECTED
@@ -106,7 +107,7 @@ def test_counts_keep_every_digit(write):
 
 
 BAD_UCI = [
-    ("1 1", "b.txt:5:3: 2 fields where 3 are expected"),
+    ("1 1", "b.txt:5:3: 2 fields where the format has 3"),
     ("1 2 x", "b.txt:5:3: 'x' where a count from 0 to 2"),
     ("1 2 -1", "b.txt:5:3: '-1' where a count"),
     ("1 2 1.5", "b.txt:5:3: '1.5' where a count"),
@@ -123,7 +124,7 @@ def test_malformed_uci_records(write, line, message):
     path = write(UCI.replace("1 1 2\n", f"1 1 2\n{line}\n").replace("\n4\n", "\n5\n"))
     with pytest.raises(DataError, match=message):
         read_bow(path)
-    with pytest.warns(UserWarning, match=r"1 malformed records skipped:\n  .*" + message):
+    with pytest.warns(UserWarning, match=r"1 record was skipped, because it cannot be read:\n  .*" + message):
         assert matrix(read_bow(path, errors="skip")) == EXPECTED
 
 
@@ -131,7 +132,7 @@ def test_documents_must_ascend(write):
     path = write(UCI + "2 1 1\n4 1 1\n")
     with pytest.raises(DataError, match=r"b\.txt:8:1: '2' where a document .*, not before the one above it"):
         read_bow(path)
-    with pytest.warns(UserWarning, match="1 malformed"):
+    with pytest.warns(UserWarning, match="1 record was skipped"):
         assert matrix(read_bow(path, errors="skip"))[1:] == [[0, 0, 0], [0, 5, 1], [1, 0, 0]]
 
 
@@ -152,7 +153,7 @@ def test_malformed_ldac_documents(write, line, message):
     path = write(LDAC.replace("\n0\n2", f"\n{line}\n0\n2", 1))
     with pytest.raises(DataError, match=message):
         read_bow(path)
-    with pytest.warns(UserWarning, match=r"1 malformed records skipped:\n  .*" + message):
+    with pytest.warns(UserWarning, match=r"1 record was skipped, because it cannot be read:\n  .*" + message):
         assert matrix(read_bow(path, errors="skip")) == EXPECTED
 
 
@@ -177,7 +178,7 @@ def test_errors_say_what_where_and_how_to_fix(write, content, settings, message,
 
 
 def test_wrong_settings(tmp_path):
-    with pytest.raises(SettingError, match=r"format='x' .*; errors='y'"):
+    with pytest.raises(SettingError, match=r"(?s)format='x' .*errors='y'"):
         read_bow("f", format="x", errors="y")
     with pytest.raises(DataError, match="there is no such file"):
         read_bow(tmp_path / "none")
@@ -198,7 +199,8 @@ def test_what_is_written_is_read(tmp_path_factory, documents, chunk, uci):
     path = tmp_path_factory.mktemp("b") / "b.txt"
     path.write_text("\n".join(lines))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delimited, "_CHUNK_BYTES", chunk)
+        patch.setattr(csv_chunks, "CHUNK_BYTES", chunk)
+        patch.setattr(dialects, "_CHUNK_BYTES", chunk)
         patch.setattr(bow_readers, "_CHUNK_BYTES", chunk)
         data = read_bow(
             path, vocabulary=list("abcdef"), format="uci" if uci else "ldac", storage=path.parent / "s"
@@ -215,7 +217,8 @@ def test_many_blocks(write):
     lines = [f"{d + 1} {w + 1} {n}" for d, w, n in zip(*rows.nonzero(), rows.data, strict=True)]
     path = write("\n".join(["3000", "50", str(len(lines)), *lines]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delimited, "_CHUNK_BYTES", 1000)
+        patch.setattr(csv_chunks, "CHUNK_BYTES", 1000)
+        patch.setattr(dialects, "_CHUNK_BYTES", 1000)
         found = read_bow(path).to_arrays()[0]
     assert (found != rows).nnz == 0
 

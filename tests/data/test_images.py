@@ -225,6 +225,9 @@ def test_images_that_do_not_fit(save, write, tmp_path, own_storage):
     with pytest.raises(DataError, match=r"loose\.png: this image is in no class's folder, and others are"):
         read_images(tmp_path / "in")
     (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="the folder holds no file"):
+        read_images(tmp_path / "empty")
+    (tmp_path / "empty" / "readme").write_text("")
     with pytest.raises(DataError, match="the folder holds no PNG or JPEG files"):
         read_images(tmp_path / "empty")
     assert not list(own_storage.rglob("manifest*"))

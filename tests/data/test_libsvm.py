@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from squall.data import libsvm as squall_libsvm
-from squall.data.byte_sources import local_file
+from squall.data.finding import local_file
 from squall.data.libsvm import LibsvmFormat, LibsvmSchema, read_libsvm
 from squall.data.streams import Piece
 from squall.errors import DataError, SettingError

@@ -350,17 +350,3 @@ def test_a_killed_writer_leaves_the_old_object(store, tmp_path):
         seen = bytes(store.get("k"))
         assert seen in (b"old" * 100, b"new" * 3_000_000)
     assert store.keys() == ["k"]
-
-
-def test_an_object_is_read_like_a_file(store):
-    store.put("a/b", bytes(range(100)))
-    about = store.head("a/b")
-    assert about is not None and about.size == 100
-    assert store.head("a/c") is None
-    with store.open("a/b") as file:
-        file.seek(-10, 2)
-        assert file.read(5) == bytes(range(90, 95)) and file.tell() == 95
-    with pytest.raises(StoreError, match="the object does not exist"):
-        store.open("a/c")
-    store.put("a/b", bytes(101))
-    assert store.head("a/b") != about

@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.data import pieces
-from squall.data.byte_sources import local_file
 from squall.data.csv import CsvFormat
-from squall.data.csv_chunks import Dialect, read_records
+from squall.data.csv_chunks import read_records
+from squall.data.dialects import Dialect
+from squall.data.finding import local_file
 from squall.data.libsvm import LibsvmFormat
+from squall.data.skipped import Skipped
 from squall.data.streams import Piece
 
 from .blocks import quick
@@ -35,7 +37,7 @@ def records(path, cuts: list[int], n_columns: int, dialect: Dialect = DIALECT, s
     return [
         [chunk.text(row, column) for column in range(n_columns)]
         for part in parts
-        for chunk in read_records(part, dialect, n_columns)
+        for chunk in read_records(part, dialect, n_columns, Skipped(False))
         for row in range(chunk.n_rows)
     ]
 

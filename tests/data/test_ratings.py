@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import squall
-from squall.data import delimited
+from squall.data import csv_chunks, dialects
 from squall.data.ratings import read_ratings
 from squall.data.ratings_duplicates import find_duplicates
 from squall.data.ratings_reader import RatingsReader
@@ -185,7 +185,7 @@ def test_malformed_records_are_placed(write):
     lines = BAD.splitlines()
     for line, place, told in [
         (2, "2:3", "'five' where a finite number is expected"),
-        (3, "2:4", "3 fields where 4 are expected, in the record that starts 'c,z,4'"),
+        (3, "2:4", "3 fields where the header has 4, in the record that starts 'c,z,4'"),
         (4, "2:1", "'' where an id of a user"),
         (5, "2:2", "'' where an id of an item"),
         (6, "2:4", "'1.5' where a time as a whole number"),
@@ -200,13 +200,14 @@ def test_malformed_records_are_placed(write):
 def test_skipped_records_are_counted_and_shown(write, monkeypatch):
     path = write(BAD)
     for chunk in (1 << 20, 7):
-        monkeypatch.setattr(delimited, "_CHUNK_BYTES", chunk)
+        monkeypatch.setattr(csv_chunks, "CHUNK_BYTES", chunk)
+        monkeypatch.setattr(dialects, "_CHUNK_BYTES", chunk)
         monkeypatch.setattr("squall.data.ratings._READER_VERSION", chunk)
         for _ in range(2):
             with pytest.warns(UserWarning) as told:
                 data = read_ratings(path, errors="skip", header=True)
             (message,) = (str(w.message) for w in told)
-            assert "7 malformed records skipped" in message and len(message.splitlines()) == 8
+            assert "7 records were skipped" in message and len(message.splitlines()) == 8
             assert f"{path}:3:3: 'five' where" in message and f"{path}:9:3: '' where" in message
         assert rows(data) == [("a", "x", 5, 1), ("h", "s", 2, 9)]
         assert data.dictionary("user") == ["a", "h"], "the ids of skipped records are not kept"
@@ -214,28 +215,29 @@ def test_skipped_records_are_counted_and_shown(write, monkeypatch):
 
 def test_only_ten_skipped_records_are_shown(write):
     path = write("a,x,5\n" + "b,y\n" * 500 + "c,z,1\n")
-    with pytest.warns(UserWarning, match=r"500 malformed(.|\n)*… and 490 more") as told:
+    with pytest.warns(UserWarning, match=r"500 records were skipped.*; the first 10 are") as told:
         data = read_ratings(path, errors="skip")
-    assert len(str(told[0].message).splitlines()) == 12 and len(data) == 2
+    assert len(str(told[0].message).splitlines()) == 11 and len(data) == 2
 
 
 def test_text_that_is_not_utf8(write):
     path = write(b"a,x,1\n\xff,y,2\nc,\xfe,3\nd,z,4\n")
     with pytest.raises(DataError, match=r"r.csv:2:1: .* where an id of a user, as UTF-8 text"):
         read_ratings(path)
-    with pytest.warns(UserWarning, match="2 malformed"):
+    with pytest.warns(UserWarning, match="2 records were skipped"):
         data = read_ratings(path, errors="skip")
     assert data.dictionary("user") == ["a", "d"]
 
 
 def test_a_quote_that_is_never_closed_costs_one_line(write):
-    with pytest.warns(UserWarning, match="1 malformed"):
+    with pytest.warns(UserWarning, match="1 record was skipped"):
         data = read_ratings(write('a,x,1\n"b,y,2\nc,z,3\n'), errors="skip")
     assert [r[0] for r in rows(data)] == ["a", "c"]
 
 
 def test_lines_are_counted_over_chunks(write, monkeypatch):
-    monkeypatch.setattr(delimited, "_CHUNK_BYTES", 50)
+    monkeypatch.setattr(csv_chunks, "CHUNK_BYTES", 50)
+    monkeypatch.setattr(dialects, "_CHUNK_BYTES", 50)
     lines = [f"u{i}::i{i}::1" for i in range(1000)]
     lines[700] = "u::i"
     for text in ("\n".join(lines), "\n" + "\n".join(lines)):
@@ -274,8 +276,6 @@ def test_all_wrong_settings_at_once(tmp_path):
     assert all(f"{n}=" in told for n in ("user", "time", "separator", "header", "duplicates", "errors"))
     with pytest.raises(DataError, match="there is no such file"):
         read_ratings(tmp_path / "none.csv")
-    with pytest.raises(SettingError, match="is a URL: download"):
-        read_ratings("s3://bucket/r.csv")
 
 
 def test_a_damaged_dictionary_is_made_again(write, own_storage):
@@ -310,7 +310,8 @@ def test_what_is_written_is_read(tmp_path_factory, written, chunk, separator):
     text = "".join(separator.join([u, i, repr(r), str(t)]) + "\n" for u, i, r, t in written)
     path.write_bytes(text.encode())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delimited, "_CHUNK_BYTES", chunk)
+        patch.setattr(csv_chunks, "CHUNK_BYTES", chunk)
+        patch.setattr(dialects, "_CHUNK_BYTES", chunk)
         data = read_ratings(
             path, separator=separator, header=False, duplicates="keep", storage=path.parent / "s"
         )

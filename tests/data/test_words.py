@@ -11,7 +11,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import CountVectorizer
 
-from squall.data import delimited, documents
+from squall.data import csv_chunks, dialects
 from squall.data.words import read_text
 from squall.errors import DataError, SettingError
 
@@ -118,7 +118,8 @@ def test_new_documents_with_a_known_vocabulary(csv, write):
 def test_csv_of_any_kind(write, monkeypatch):
     text = '\ufeffid;"the text"\r\n1;"two\nlines; ""quoted"""\r\n\r\n2;plain\r\n'
     for chunk in (1 << 20, 5):
-        monkeypatch.setattr(delimited, "_CHUNK_BYTES", chunk)
+        monkeypatch.setattr(csv_chunks, "CHUNK_BYTES", chunk)
+        monkeypatch.setattr(dialects, "_CHUNK_BYTES", chunk)
         path = write(bz2.compress(text.replace("id", f"id{chunk}").encode()))
         data = read_text(path, column="the text", separator=";")
         assert data.dictionary("counts") == ["lines", "plain", "quoted", "two"] and len(data) == 2
@@ -136,11 +137,13 @@ def test_other_encodings(write):
 
 def test_documents_that_are_skipped(write, csv, tmp_path):
     lines = write(b"good words\n\xff\nmore words\n")
-    with pytest.warns(UserWarning, match=r"1 malformed documents skipped:\n  .*t.txt:2: "):
+    with pytest.warns(
+        UserWarning, match=r"1 document was skipped, because it cannot be read:\n  .*t.txt:2: "
+    ):
         assert len(read_text(lines, documents="line", errors="skip")) == 2
     write(b"good", "f/1.txt")
     write(b"\xff", "f/2.txt")
-    with pytest.warns(UserWarning, match=r"1 malformed documents skipped:\n  .*2.txt: "):
+    with pytest.warns(UserWarning, match=r"1 document was skipped, because it cannot be read:\n  .*2.txt: "):
         assert len(read_text(tmp_path / "in" / "f", errors="skip")) == 1
     path = write(b"text,y\ngood,1\n\xff,1\na,b,c\nfine,\nlast words,2\n", "bad.csv")
     for start, told in [(3, "bad.csv:3:1: b'.xff' at byte 0"), (4, "bad.csv:4:3: 3 fields"),
@@ -149,7 +152,7 @@ def test_documents_that_are_skipped(write, csv, tmp_path):
         bad = write(b"text,y\n" + b"".join(rest), "sub/bad.csv")
         with pytest.raises(DataError, match=told):
             read_text(bad, column="text", label="y")
-    with pytest.warns(UserWarning, match="3 malformed documents skipped"):
+    with pytest.warns(UserWarning, match="3 documents were skipped"):
         data = read_text(path, column="text", label="y", errors="skip")
     assert (len(data), data.classes.tolist()) == (2, [1, 2])
 
@@ -208,8 +211,8 @@ def test_any_texts_are_counted_as_scikit_learn_does(tmp_path_factory, texts, chu
     pd.DataFrame({"n": 0, "text": texts}).to_csv(path, index=False)
     rule = {"min_df": min_df, "max_df": len(texts), "token_pattern": r"\w+"}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delimited, "_CHUNK_BYTES", chunk)
-        patch.setattr(documents, "_CHUNK_BYTES", chunk)
+        patch.setattr(csv_chunks, "CHUNK_BYTES", chunk)
+        patch.setattr(dialects, "_CHUNK_BYTES", chunk)
         try:
             data = read_text(path, column="text", storage=folder / "s", **rule)
         except DataError:

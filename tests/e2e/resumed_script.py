@@ -1,6 +1,7 @@
 """A client that is killed at a chosen moment of its job's log; run by test_resume as a process of its own.
 
-Arguments: storage, store, consistency, moment.  It prints the job's URL.  A moment is
+Arguments: storage, store, consistency, moment and, if the model is one that has been fitted before, "warm".
+It prints the job's URL.  A moment is
 
 - ``"<record>:<point>"`` or ``"<command>:<point>"``: at that record of the log, or the first one that has
   to be written before a command of that name is carried out; ``before``, ``during`` or ``after`` the
@@ -43,6 +44,13 @@ def model(consistency: str) -> squall.Pipeline:
     strategy = squall.ParameterServer(consistency)
     final = squall.LogisticRegression(epochs=12, batch_size=50, learning_rate=0.1, strategy=strategy)
     return squall.make_pipeline(squall.MinMaxScaler(), final)
+
+
+def warm(storage: str) -> squall.Pipeline:
+    """A fitted model with which another fit begins."""
+    X, y = data()
+    fitted = model("bsp").set_params(logisticregression__warm_start=True)
+    return fitted.fit(X[:600], y[:600], run=squall.Run(storage=storage, random_state=0))
 
 
 def run(storage: str, store: str, moment: str = "") -> squall.Run:
@@ -121,12 +129,13 @@ def bring_about(moment: str, job: squall.Job[Any]) -> None:
 
 
 if __name__ == "__main__":
-    storage, store, consistency, moment = sys.argv[1:]
+    storage, store, consistency, moment, *is_warm = sys.argv[1:]
+    trained = warm(storage) if is_warm else model(consistency)
     die_at(moment)
     X, y = data()
     resuming.SILENCE_OF_WORKERS_S = 0.5
     settings = run(storage, store, moment)
-    job = squall.submit(model(consistency), (X, y), validation=(X[:300], y[:300]), run=settings)
+    job = squall.submit(trained, (X, y), validation=(X[:300], y[:300]), run=settings)
     print(job.url, flush=True)
     bring_about(moment, job)
     job.wait()

@@ -40,14 +40,16 @@ def coef(job: squall.Job[Any], timeout: float = 55) -> np.ndarray:
     return np.append(model.coef_, model.intercept_)
 
 
-@pytest.mark.parametrize("store", ["embedded", "tcp"])
+@pytest.mark.parametrize("store", [pytest.param("embedded", marks=pytest.mark.slow), "tcp"])
 @pytest.mark.parametrize("consistency", MODES)
 def test_every_mode_learns_the_census(census: Path, consistency: str, store: str) -> None:
     job = submit(census, P(consistency), run={"store": store})
     assert loss_of(job) == pytest.approx(0.312, abs=0.004)
 
 
-@pytest.mark.parametrize("consistency", MODES)
+@pytest.mark.parametrize(
+    "consistency", [pytest.param(mode, marks=() if mode == "bsp" else pytest.mark.slow) for mode in MODES]
+)
 def test_every_mode_learns_under_strict_isolation(census: Path, s3: str, consistency: str) -> None:
     backend = squall.LocalBackend(isolation="strict")
     job = submit(census, P(consistency), backend, run={"store": "tcp"})
@@ -78,7 +80,7 @@ def test_bsp_gives_the_same_bits_through_hand_overs(census: Path, store: str) ->
     assert all(sum(a.slot == slot for a in job.status().attempts) > 1 for slot in (0, 1))
 
 
-@pytest.mark.parametrize("consistency", ["ssp", "hsp"])
+@pytest.mark.parametrize("consistency", [pytest.param("ssp", marks=pytest.mark.slow), "hsp"])
 def test_short_lives_under_waiting(census: Path, consistency: str) -> None:
     job = submit(census, P(consistency), squall.LocalBackend(lifetime="2s"), epochs=30)
     assert loss_of(job) == pytest.approx(0.310, abs=0.006)
@@ -97,15 +99,19 @@ def test_a_stopped_job_ends_though_its_workers_wait(census: Path, consistency: s
 @pytest.mark.parametrize(
     ("strategy", "abs_loss", "share"),
     [
-        (P(filter="threshold"), 0.004, 0.95),
-        (P(filter="significance"), 0.02, 0.7),
-        (P(filter="top-k", keep=0.25), 0.01, 0.7),
-        (P(compression="float16"), 0.004, 0.85),
-        (P("bsp", compression="int8"), 0.004, 0.8),
-        (P("ssp", filter="top-k", keep=0.25, compression="int8"), 0.01, 0.6),
-        (P("asp", staleness_weighting=True), 0.004, None),
+        pytest.param(
+            *case, marks=() if case[0].filter == "significance" else pytest.mark.slow, id=repr(case[0])
+        )
+        for case in (
+            (P(filter="threshold"), 0.004, 0.95),
+            (P(filter="significance"), 0.02, 0.7),
+            (P(filter="top-k", keep=0.25), 0.01, 0.7),
+            (P(compression="float16"), 0.004, 0.85),
+            (P("bsp", compression="int8"), 0.004, 0.8),
+            (P("ssp", filter="top-k", keep=0.25, compression="int8"), 0.01, 0.6),
+            (P("asp", staleness_weighting=True), 0.004, None),
+        )
     ],
-    ids=repr,
 )
 def test_filters_and_compression_save_bytes_and_keep_the_loss(
     census: Path, strategy: P, abs_loss: float, share: float | None

@@ -24,9 +24,9 @@ from tests.e2e import resumed_script
 SCRIPT = Path(resumed_script.__file__)
 
 
-def killed(storage: Path, store: str, consistency: str, moment: str) -> str:
+def killed(storage: Path, store: str, consistency: str, moment: str, *warm: str) -> str:
     """The URL of a job whose process was killed at that moment."""
-    arguments = [str(storage), store, consistency, moment]
+    arguments = [str(storage), store, consistency, moment, *warm]
     done = subprocess.run(
         [sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True, timeout=50, check=False
     )
@@ -69,6 +69,20 @@ def test_a_job_killed_at_a_transition_ends_with_the_same_bits(
     assert job.bill is not None and job.bill.invocations == len(job.status().attempts)
 
 
+@pytest.mark.parametrize("moment", ["0:before", pytest.param("1:after", marks=pytest.mark.slow)])
+def test_a_job_that_began_warm_ends_with_the_same_bits(
+    moment: str, tmp_path: Path, expected: np.ndarray
+) -> None:
+    url = killed(tmp_path, "embedded", "bsp", moment, "warm")
+    fitted = squall.Job.open(url).wait()
+    X, y = resumed_script.data()
+    again = resumed_script.warm(str(tmp_path))
+    settings = resumed_script.run(str(tmp_path), "embedded").replace(backend="local")
+    again.fit(X, y, validation=(X[:300], y[:300]), run=settings)
+    assert np.array_equal(fitted.steps[-1][1].coef_, again.steps[-1][1].coef_)
+    assert not np.array_equal(fitted.steps[-1][1].coef_, expected)
+
+
 def fit_planned(storage: str) -> np.ndarray:
     X, y = resumed_script.data()
     run = resumed_script.run(storage, "embedded", "Switch").replace(backend="local")
@@ -83,7 +97,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
 
 
 COMMANDS = [command.__name__ for command in get_args(REACHING_OUT)]
-QUICK = ("EndLeg:during", "Switch:before", "Switch:after", "Cancel:after")
+QUICK = ("EndLeg:during", "Switch:after")
 
 
 @pytest.mark.parametrize(
@@ -116,6 +130,7 @@ def test_the_bits_of_a_planned_job_are_always_the_same(tmp_path: Path, planned: 
     assert np.array_equal(fit_planned(str(tmp_path)), planned)
 
 
+@pytest.mark.slow
 def test_a_job_killed_while_its_last_epoch_is_measured(tmp_path: Path, expected: np.ndarray) -> None:
     fitted = squall.Job.open(killed(tmp_path, "tcp", "bsp", "finishing")).wait()
     assert np.array_equal(fitted.steps[-1][1].coef_, expected)
@@ -142,6 +157,7 @@ def test_a_store_that_outlives_the_client_is_gone_on_with(tmp_path: Path) -> Non
         assert any(a.first_minibatch > 0 for a in resumed), "nothing was lost, so nothing begins anew"
 
 
+@pytest.mark.slow
 def test_a_store_that_is_gone_may_come_back_and_the_job_waits_for_it(tmp_path: Path) -> None:
     X, y = resumed_script.data()
     snapshots = str(tmp_path / "snapshots")

@@ -106,7 +106,10 @@ def fit_through_a_death(
     return job
 
 
-@pytest.mark.parametrize(("shards", "shard"), [(1, 0), (2, 0), (2, 1)])
+@pytest.mark.parametrize(
+    ("shards", "shard"),
+    [pytest.param(1, 0, marks=pytest.mark.slow), pytest.param(2, 0, marks=pytest.mark.slow), (2, 1)],
+)
 def test_a_shard_that_comes_back_from_a_snapshot_is_trained_on(
     data: Data, tmp_path: Path, shards: int, shard: int
 ) -> None:

@@ -20,7 +20,7 @@ from squall.data.training import manifest_key, write_training
 from squall.errors import FunctionError, SettingError
 from squall.functions.local import pool
 from squall.models.logistic import LogisticModel
-from squall.records import CsrBlock, OutcomeKind, Shape, WorkerTask
+from squall.records import CsrBlock, OptimizerSpec, OutcomeKind, Shape, WorkerTask
 from squall.testing import Chaos, Fault
 from squall.testing.platform import WAIT_S
 from tests.e2e.test_census import LABEL, pipeline
@@ -58,7 +58,7 @@ def test_the_worker_says_what_it_cannot_reach(tmp_path: Path) -> None:
     task = WorkerTask(
         job="j", slot=3, attempt=1, n_slots=4, storage=tmp_path.as_uri(), training="t", store="unix:/tmp/x",
         model=msgspec.to_builtins(LogisticModel(5)), table="j/model", strategy={}, batch_size=1, epochs=1,
-        seed=0,
+        seed=0, optimizer=OptimizerSpec("sgd", 0.1),
     )  # fmt: skip
     outcome, _ = invoke("squall.worker.main:handle", msgspec.to_builtins(task))
     assert (outcome.kind, outcome.error_type) == (OutcomeKind.RAISED, "squall.errors.SettingError")

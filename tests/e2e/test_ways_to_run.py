@@ -73,6 +73,7 @@ def run(*command: str, text: str = "") -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_from_standard_input(marker: str) -> None:
     assert "rows 500" in run(sys.executable, "-", text=SCRIPT)
 
@@ -83,6 +84,7 @@ def test_an_unguarded_script(marker: str, tmp_path: Path) -> None:
     assert "rows 500" in run(sys.executable, str(path))
 
 
+@pytest.mark.slow
 def test_a_script_beside_files_named_like_libraries(marker: str, tmp_path: Path) -> None:
     for name in ("random.py", "queue.py"):  # the launcher must not take the user's for the real ones
         (tmp_path / name).write_text("raise ImportError('the wrong file')\n")
@@ -108,6 +110,7 @@ print("".join(output.get("text", "") for output in notebook.cells[0].outputs))
 """
 
 
+@pytest.mark.slow
 def test_a_notebook_cell(marker: str, tmp_path: Path) -> None:
     nbformat = pytest.importorskip("nbformat")
     pytest.importorskip("nbclient")

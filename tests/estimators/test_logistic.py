@@ -343,12 +343,12 @@ def test_all_wrong_settings_are_told_at_once():
         epochs=0, batch_size=0, learning_rate=-1, optimizer="adagrd", l1="a", l2=-1.0, fit_intercept=None,
         random_state=-1, learning_rate_schedule="cosin", decay=-1, warmup=-0.5, momentum=1.0, beta_1="b",
         beta_2=-0.1, clip_value=0, clip_norm=-2.0, target_loss=0, early_stopping=0, strategy="bsp",
-        class_weight="even",
+        class_weight="even", warm_start=1,
     )  # fmt: skip
     with pytest.raises(SettingError) as caught:
         model.fit(X, y)
     text = str(caught.value)
-    assert text.startswith("LogisticRegression: 20 settings are wrong:\n")
+    assert text.startswith("LogisticRegression: 21 settings are wrong:\n")
     known = "sgd, momentum, nesterov, adagrad, adam, ftrl"
     assert f"optimizer='adagrd' is unknown; choose from {known} (did you mean \"adagrad\"?)" in text
     assert "learning_rate_schedule='cosin' is unknown" in text
@@ -582,7 +582,9 @@ def test_one_worker_in_step_is_one_worker():
         np.testing.assert_allclose(other.coef_, alone.coef_, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "ftrl"])
+@pytest.mark.parametrize(
+    "optimizer", ["adagrad", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sgd", "ftrl"))]
+)
 def test_in_step_a_penalty_weighs_what_it_does_alone(optimizer):
     settings = {"epochs": 100, "l2": 0.1, "optimizer": optimizer, "learning_rate": 0.1, "batch_size": 16}
     alone = LogisticRegression(**settings).fit(X, y)

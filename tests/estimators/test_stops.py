@@ -112,7 +112,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("ends", ["deadline", "stopped by the user"])
+@pytest.mark.parametrize("ends", [pytest.param("deadline", marks=pytest.mark.slow), "stopped by the user"])
 def test_a_store_that_hangs_does_not_hold_the_end_up(ends: str) -> None:
     job = busy_job(squall.Run(deadline="6s" if ends == "deadline" else None))
     with stopped(shared_store().pid):
@@ -123,6 +123,7 @@ def test_a_store_that_hangs_does_not_hold_the_end_up(ends: str) -> None:
     assert model.score(*separable()) > 0.9, "its memory was mapped: the model is there"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
 def test_a_launcher_that_hangs_does_not_hold_the_deadline_up() -> None:
     job = busy_job(squall.Run(deadline="6s"))

@@ -59,6 +59,7 @@ class TestClosing(ClosingContract):
         platform.close()
 
 
+@pytest.mark.slow
 def test_ends_are_told_apart(shared: FunctionPlatform) -> None:
     """What Lithops itself would call an exception each time; one map for all."""
     asked = {

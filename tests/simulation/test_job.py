@@ -112,7 +112,7 @@ def test_functions_of_each_leg_have_its_memory() -> None:
     assert ledger.bill(simulation.time_s).gb_seconds == pytest.approx(metered, rel=1e-3)
 
 
-@pytest.mark.parametrize("n_workers", [1_000, 5_000])
+@pytest.mark.parametrize("n_workers", [1_000, pytest.param(5_000, marks=pytest.mark.slow)])
 def test_thousands_of_workers_with_faults(n_workers: int) -> None:
     workload = Workload(n_workers=n_workers, rows=n_workers * 500, block=5, evaluate_s=0.5)
     deaths = (DriverDeath(event=3 * n_workers, when="logged"),)
@@ -136,6 +136,7 @@ def test_a_job_ends_sooner_if_stragglers_are_replaced(barriers: bool) -> None:
     assert replace.time_s < 0.5 * wait.time_s
 
 
+@pytest.mark.slow
 def test_five_thousand_workers_meet_a_quota_of_one_thousand_with_few_refusals() -> None:
     workload = Workload(n_workers=5_000, rows=5_000 * 300, epochs=1, rows_per_s=60.0, block=1)
     scenario = Scenario(workload=workload, platform=PlatformModel(concurrency=1_000), throttled_s=60.0)

@@ -15,7 +15,7 @@ import pytest
 from squall.simulation.job import simulate
 from squall.simulation.scenario import KINDS, Scenario
 
-SCHEDULES, QUICK, BATCH = 10_000, 2_000, 500
+SCHEDULES, QUICK, BATCH = 10_000, 1_000, 500
 KEPT = sorted((Path(__file__).parent / "kept").glob("*.json"))
 
 

@@ -196,7 +196,7 @@ class OwnedMachine(RuleBasedStateMachine):
 
 
 TestOwned = OwnedMachine.TestCase
-TestOwned.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+TestOwned.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
 
 
 def owned(n_slots: int, rows: int = 100, optimizer: str = "adagrad") -> OwnedTable:

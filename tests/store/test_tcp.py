@@ -148,7 +148,23 @@ def test_the_door_takes_each_frame_in_its_turn() -> None:
 
 
 def test_the_token_is_shown_nowhere(server: StoreProcess, address: StoreAddress, store: Store) -> None:
-    task = WorkerTask("j", 0, 0, 1, "", "", address.url, {}, "j/w", {}, 1, 1, 0, token=address.token)
+    task = WorkerTask(
+        "j",
+        0,
+        0,
+        1,
+        "",
+        "",
+        address.url,
+        {},
+        "j/w",
+        {},
+        1,
+        1,
+        0,
+        OptimizerSpec("sgd", 1.0),
+        token=address.token,
+    )
     shown = [
         repr(address),
         repr(task),

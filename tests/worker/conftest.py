@@ -78,9 +78,10 @@ def job(tmp_path: Path) -> Iterator[Job]:
         batch_size=16,
         epochs=2,
         seed=3,
+        optimizer=OptimizerSpec("adagrad", 0.5),
     )
     with connect(task.store) as store:
         store.control.open_job(name, 2)
-        store.tables.create(model.table(task.table, OptimizerSpec("adagrad", 0.5)))
+        store.tables.create(model.table(task.table, task.optimizer))
         yield Job(task, store, model)
         store.control.close_job(name)

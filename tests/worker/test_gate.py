@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from squall.records import GO_ON, LEAVE, WorkerTask, epoch_key
+from squall.records import GO_ON, LEAVE, OptimizerSpec, WorkerTask, epoch_key
 from squall.worker.gate import EpochGate, Verdict
 
 
@@ -38,6 +38,7 @@ def gate(
         batch_size=1,
         epochs=9,
         seed=0,
+        optimizer=OptimizerSpec("sgd", 0.1),
         held_from=held_from,
     )
     blobs: Any = Words({epoch_key("j", epoch): word for epoch, word in words.items()})

@@ -102,9 +102,10 @@ def test_an_attempt_replaced_while_it_works_stops_at_its_next_report(job: Job) -
 
 def test_divergence_names_the_epoch_and_the_rate(job: Job) -> None:
     name = f"{job.task.job}/wild"
-    job.store.tables.create(job.model.table(name, OptimizerSpec("sgd", 3e38)))
+    wild = OptimizerSpec("sgd", 3e38)
+    job.store.tables.create(job.model.table(name, wild))
     with pytest.raises(DivergenceError, match=r"epoch \d+ with sgd at learning_rate=3e\+38"):
-        handle(job.event(table=name, epochs=50), Context())
+        handle(job.event(table=name, epochs=50, optimizer=wild), Context())
 
 
 def test_chaos_kills_at_the_recorded_minibatch(job: Job) -> None:

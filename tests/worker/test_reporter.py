@@ -10,11 +10,11 @@ import pytest
 
 from squall.data.objects import ObjectStore
 from squall.protocols import Control, FunctionContext
-from squall.records import Report, WorkerTask
+from squall.records import OptimizerSpec, Report, WorkerTask
 from squall.worker import reporter
 from squall.worker.reporter import BEAT_S, INTERVAL_S, Reporter, interval_s
 
-TASK = WorkerTask("j", 1, 1, 2, "", "", "", {}, "", {}, 64, 1, 0)
+TASK = WorkerTask("j", 1, 1, 2, "", "", "", {}, "", {}, 64, 1, 0, OptimizerSpec("sgd", 0.1))
 
 
 class Sent:

@@ -43,7 +43,7 @@ def dense() -> DenseBlock:
 def test_the_store_decides_how_updates_travel(job: Job) -> None:
     assert isinstance(job.store.tables, SharedTables)
     for store, kind in ((job.store, SharedMemoryUpdates), (by_messages(job.store), MetUpdates)):
-        bound = ParameterServer().bind(job.task, job.model, store, lambda: False)
+        bound = ParameterServer().bind(job.task, job.model, store, lambda: False, lambda epoch: [1])
         assert isinstance(bound, kind)
 
 
@@ -146,5 +146,5 @@ def test_plain_data_and_back() -> None:
     [{"consistency": "hsp"}, {"filter": "top-k"}, {"compression": "int8"}, {"staleness_weighting": True}],
 )
 def test_only_plain_asp_works_in_place(job: Job, settings: dict[str, Any]) -> None:
-    bound = ParameterServer(**settings).bind(job.task, job.model, job.store, lambda: False)
+    bound = ParameterServer(**settings).bind(job.task, job.model, job.store, lambda: False, lambda epoch: [1])
     assert isinstance(bound, MetUpdates)

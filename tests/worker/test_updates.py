@@ -133,7 +133,7 @@ def test_ssp_and_hsp_learn_and_count_every_row(
     assert sum(report.rows for report in reports) == 10 * ROWS
 
 
-@pytest.mark.parametrize("minibatch", [1, 17, 35])
+@pytest.mark.parametrize("minibatch", [1, 17, pytest.param(35, marks=pytest.mark.slow)])
 def test_bsp_gives_the_same_bits_when_a_worker_is_killed(
     job: Job, address: StoreAddress, minibatch: int
 ) -> None:

@@ -57,7 +57,8 @@ def run_map(options: MapOptions) -> int:
         items = [_parsed(options.items, number, line) for number, line in enumerate(lines, 1)]
     if options.out is None:
         futures = _called(fn, items, run, options)
-        return _ended(futures, _print(futures))
+        with _billed(futures):
+            return _ended(futures, _print(futures))
     # What cannot be written is told before any work.
     with Journal(options.out, _about(options, lines), fresh=options.fresh) as journal:
         return _into(journal, fn, items, run, options)
@@ -73,7 +74,8 @@ def _into(
     futures = _called(fn, [items[number] for number in left], run, options)
     complete = False
     try:
-        failed = _keep(futures, left, journal)
+        with _billed(futures):
+            failed = _keep(futures, left, journal)
         complete = not futures.status().reason
     finally:
         if journal.lines and not complete:
@@ -101,10 +103,24 @@ def _called(
     )
 
 
+@contextmanager
+def _billed(futures: MapFutures[Any]) -> Iterator[None]:
+    """What is interrupted has cost something, too."""
+    try:
+        yield
+    except KeyboardInterrupt:  # by which whoever waited has ended the job
+        _print_end(futures)
+        raise
+
+
+def _print_end(futures: MapFutures[Any]) -> None:
+    errors.print(progress_line(futures.status()), style="dim", soft_wrap=True)
+
+
 def _ended(futures: MapFutures[Any], failed: int) -> int:
     futures.job.join()
+    _print_end(futures)
     status = futures.status()
-    errors.print(progress_line(status), style="dim", soft_wrap=True)
     return 1 if failed or status.reason else 0
 
 

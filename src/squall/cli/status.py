@@ -46,7 +46,9 @@ def _done(record: JobRecord) -> str:
 
 def _phases(record: JobRecord) -> Table:
     """Seconds by what a worker did: the last epochs, worker by worker."""
-    table = Table(box=None, pad_edge=False, title="Where the time went (s)", title_justify="left")
+    table = Table(
+        box=None, pad_edge=False, padding=(0, 1, 0, 0), title="Where the time went (s)", title_justify="left"
+    )
     for name in ("epoch", "worker", *_SECONDS, "peak memory", "bytes in"):
         table.add_column(name.replace("_", " "), justify="right", header_style="dim")
     for epoch in record.history[-5:]:

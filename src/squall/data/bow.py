@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import msgspec
 
+from squall.config import Problems
 from squall.data.bow_readers import LdacReader, UciReader, is_uci
 from squall.data.counts import CountRows, count_blocks, write_counts
 from squall.data.dataset import Dataset
-from squall.data.delimited import Skipped
-from squall.data.inputs import find_inputs, local_paths
-from squall.data.objects import ObjectStore
-from squall.data.reading import Storage, stored_dataset
+from squall.data.finding import find_one
+from squall.data.inputs import Seen
+from squall.data.reading import Storage, storage_of, stored_dataset
+from squall.data.skipped import Skipped, skipped_warnings
 from squall.data.vocabulary import Vocabulary, read_vocabulary
-from squall.errors import SettingError
 from squall.records import Manifest
 
 _READER_VERSION = 1
@@ -25,12 +25,12 @@ _READER_VERSION = 1
 class _Reader(Protocol):
     width: int
 
-    def rows(self) -> Iterator[CountRows]:
+    def rows(self, seen: Seen) -> Iterator[CountRows]:
         """The documents."""
 
 
 def read_bow(
-    path: str | Path,
+    path: str | os.PathLike[str],
     *,
     vocabulary: Vocabulary = None,
     format: Literal["auto", "uci", "ldac"] = "auto",
@@ -47,15 +47,15 @@ def read_bow(
     Parameters
     ----------
     path : str or path
-        A local file; plain, gzip, bzip2 or xz.
+        A file or its URL; plain, gzip, bzip2, xz or zstandard.
     vocabulary : path or list of str, optional
-        The words in the order of their numbers, or a file with one on each line;
+        The words in the order of their numbers, or a file (or its URL) with one on each line;
         ``dataset.dictionary("counts")`` then has them.
     format : str
         ``"uci"``, ``"ldac"`` or ``"auto"``: by the first three lines.
-    errors : str
-        What to do with a malformed record (of LDA-C: a document): ``"raise"`` an error, or ``"skip"``
-        it and warn.
+    errors : {"raise", "skip"}
+        What to do about a malformed record (of LDA-C: a document).  Skipped ones are counted, and the
+        first ten told.
     storage : str, path or ObjectStore, optional
         Where to keep the data set; see :func:`squall.data.objects.default_storage`.
 
@@ -74,26 +74,20 @@ def read_bow(
     UserWarning
         Of records that were skipped.
     """
-    wrong = []
-    if format not in ("auto", "uci", "ldac"):
-        wrong.append(f'format={format!r} is none of "auto", "uci", "ldac"')
-    if errors not in ("raise", "skip"):
-        wrong.append(f'errors={errors!r} is neither "raise" nor "skip"')
-    if wrong:
-        raise SettingError("read_bow: " + "; ".join(wrong), fix="see help(squall.read_bow)")
+    problems = Problems("read_bow")
+    problems.choice("format", format, ["auto", "uci", "ldac"])
+    problems.choice("errors", errors, ["raise", "skip"])
+    problems.raise_if_any()
     words = read_vocabulary(vocabulary)
-    inputs = find_inputs(path)
-    if len(inputs) > 1:
-        raise SettingError(f"path={str(path)!r} means {len(inputs):,} files: name one")
-    (file,) = local_paths(inputs)
+    source, store = find_one(path, "path"), storage_of(storage)
 
-    def write(store: ObjectStore, prefix: str) -> Manifest:
+    def write(prefix: str, seen: Seen) -> Manifest:
         skipped = Skipped(errors == "skip")
-        uci = is_uci(file) if format == "auto" else format == "uci"
-        reader: _Reader = UciReader(file, words, skipped) if uci else LdacReader(file, words, skipped)
-        blocks = count_blocks(reader.rows(), reader.width)
-        manifest = write_counts(store, prefix, blocks, reader.width, words, file.name)
-        return msgspec.structs.replace(manifest, warnings=skipped.warnings("records"))
+        uci = is_uci(source) if format == "auto" else format == "uci"
+        reader: _Reader = UciReader(source, words, skipped) if uci else LdacReader(source, words, skipped)
+        blocks = count_blocks(reader.rows(seen), reader.width)
+        manifest = write_counts(store, prefix, blocks, reader.width, words, source.name)
+        return msgspec.structs.replace(manifest, warnings=skipped_warnings([skipped], "record"))
 
     settings: list[Any] = [words, format, errors]
-    return stored_dataset("bow", _READER_VERSION, inputs, settings, storage, write)
+    return stored_dataset("bow", _READER_VERSION, [source], settings, store, write)

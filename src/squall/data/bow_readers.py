@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
 from squall.data.counts import MAX_COUNT, CountRows, sorted_rows
-from squall.data.delimited import Delimited, Records, Skipped, read_records
-from squall.data.files import read_chunks
+from squall.data.csv_chunks import read_records
+from squall.data.csv_columns import Chunk
+from squall.data.dialects import Dialect
+from squall.data.inputs import Input, Seen, unseen
+from squall.data.skipped import Skipped
+from squall.data.streams import Piece, line_chunks, read_chunks
 from squall.errors import DataError
 from squall.records import Int64
 
@@ -25,9 +28,13 @@ _COLON_TO_BLANK = bytes.maketrans(b":", b" ")
 _FIX = 'correct it, or leave it out with errors="skip"'
 
 
-def is_uci(path: Path) -> bool:
+def is_uci(source: Input) -> bool:
     """Whether a file begins as UCI's do: three lines of one number each."""
-    return _HEADER.match(next(read_chunks(path, 1 << 12), b"")) is not None
+    return _header(source) is not None
+
+
+def _header(source: Input) -> re.Match[bytes] | None:
+    return _HEADER.match(next(read_chunks(source, 1 << 12), b""))
 
 
 class UciReader:
@@ -35,12 +42,12 @@ class UciReader:
 
     Parameters
     ----------
-    path : Path
+    source : Input
         The file.
     words : list of str or None
         Its vocabulary.
     skipped : Skipped
-        What to do with malformed records.
+        Takes up malformed records.
 
     Attributes
     ----------
@@ -53,31 +60,33 @@ class UciReader:
         If the first lines are not as they should be, or the vocabulary is of another size.
     """
 
-    def __init__(self, path: Path, words: list[str] | None, skipped: Skipped) -> None:
-        self._path, self._skipped = path, skipped
-        header = _HEADER.match(next(read_chunks(path, 1 << 12), b""))
+    def __init__(self, source: Input, words: list[str] | None, skipped: Skipped) -> None:
+        self._source, self._skipped = source, skipped
+        header = _header(source)
         if header is None:
             raise DataError(
                 "the first three lines are not the numbers of documents, words and records",
-                where=f"{path}:1",
+                where=f"{source.name}:1",
                 fix='if it is LDA-C, set format="ldac"',
             )
         self._n_documents, self.width, self._n_records = (int(n) for n in header.groups())
         if self._n_documents > _MAX_DOCUMENTS:
-            raise DataError(f"{self._n_documents:,} documents are more than 2**31", where=f"{path}:1")
+            raise DataError(f"{self._n_documents:,} documents are more than 2**31", where=f"{source.name}:1")
         if words is not None and len(words) != self.width:
             raise DataError(
                 f"the file is of {self.width:,} words and the vocabulary has {len(words):,}",
-                where=str(path),
+                where=source.name,
                 fix="give the vocabulary that belongs to it",
             )
-        self._form = Delimited(path, b" ", 0, 3, 4, header.end(), blanks=True)
+        self._dialect = Dialect(
+            False, ord(" "), missing=[], quote=0, is_fixed=True, blanks=True, skip_lines=3
+        )
 
-    def rows(self) -> Iterator[CountRows]:
+    def rows(self, seen: Seen = unseen) -> Iterator[CountRows]:
         """The documents, also those without words, in blocks of some records."""
         rest = np.zeros((4, 0), dtype=np.int64)  # document, word, count and line of what may go on
         done = n_records = 0
-        for records in read_records(self._form, self._skipped):
+        for records in read_records(Piece(self._source), self._dialect, 3, self._skipped, seen):
             n_records += records.n_rows
             entries = np.concatenate([rest, self._entries(records, rest)], axis=1)
             if not entries.shape[1]:
@@ -94,14 +103,14 @@ class UciReader:
         ):
             raise DataError(
                 f"{n_records:,} records where line 3 promises {self._n_records:,}",
-                where=str(self._path),
+                where=self._source.name,
                 fix="the file may have been cut short: download it again",
             )
         yield from self._documents(rest, done, self._n_documents)
 
-    def _entries(self, records: Records, before: Int64) -> Int64:
+    def _entries(self, records: Chunk, before: Int64) -> Int64:
         """(document, word, count, line) of each record that is as it should be."""
-        (documents, a), (words, b), (counts, c) = (records.int64(column) for column in range(3))
+        (documents, a), (words, b), (counts, c) = (records.whole(column) for column in range(3))
         # What is no number must not count as a step back, nor make one of those after it.
         first = int(before[0, -1]) if before.shape[1] else 0
         a &= (documents >= 1) & (documents <= self._n_documents)
@@ -129,7 +138,7 @@ class UciReader:
             document, word, _, line = entries[:, i].tolist()
             what = f"word {word + 1} comes twice in document {document}"
             self._skipped.add(
-                DataError(what, where=f"{self._path}:{line}:2", fix=f"add the counts up; {_FIX}")
+                DataError(what, where=f"{self._source.name}:{line}:2", fix=f"add the counts up; {_FIX}")
             )
         entries = np.delete(entries, again, axis=1)
         for start in range(done, last, _EMPTY_ROWS):
@@ -144,27 +153,23 @@ class UciReader:
 class LdacReader:
     """Documents of an LDA-C file; parameters and errors as of `UciReader`."""
 
-    def __init__(self, path: Path, words: list[str] | None, skipped: Skipped) -> None:
-        self._path, self._skipped = path, skipped
+    def __init__(self, source: Input, words: list[str] | None, skipped: Skipped) -> None:
+        self._source, self._skipped = source, skipped
         self.width = 2**31 - 1
         if words is None:
-            quiet = LdacReader(path, [], Skipped(skipped.allowed))
+            quiet = LdacReader(source, [], Skipped(skipped.allowed))
             quiet.width = self.width
             self.width = 1 + max((int(rows.words.max(initial=-1)) for rows in quiet.rows()), default=-1)
         else:
             self.width = len(words)
 
-    def rows(self) -> Iterator[CountRows]:
+    def rows(self, seen: Seen = unseen) -> Iterator[CountRows]:
         """The documents, in blocks of some lines."""
-        rest, line = b"", 1
-        for piece in read_chunks(self._path, _CHUNK_BYTES):
-            if line == 1 and not rest:
-                piece = piece.removeprefix(b"\xef\xbb\xbf")
-            *lines, rest = (rest + piece).split(b"\n")
-            if lines:
-                yield self._documents(lines, line)
-                line += len(lines)
-        yield self._documents([rest], line)
+        first = 1
+        for chunk in line_chunks(Piece(self._source), seen, _CHUNK_BYTES):
+            lines = bytes(chunk).split(b"\n")[:-1]
+            yield self._documents(lines, first)
+            first += len(lines)
 
     def _documents(self, lines: list[bytes], first_line: int) -> CountRows:
         kept, numbers = [], []
@@ -197,7 +202,7 @@ class LdacReader:
         for r in np.flatnonzero(promised != lengths).tolist():
             bad[r] = f"{lengths[r]} words where the first number promises {promised[r]}"
         for r in sorted(bad):
-            self._skipped.add(DataError(bad[r], where=f"{self._path}:{lines[r]}", fix=_FIX))
+            self._skipped.add(DataError(bad[r], where=f"{self._source.name}:{lines[r]}", fix=_FIX))
         keep = np.ones(len(lengths), dtype=bool)
         keep[list(bad)] = False
         cells = keep[row]
@@ -211,7 +216,7 @@ class LdacReader:
                 shown = token[:80].decode(errors="replace")
                 return DataError(
                     f"{shown!r} where {expected} is expected",
-                    where=f"{self._path}:{number}:{i + 1}",
+                    where=f"{self._source.name}:{number}:{i + 1}",
                     fix=_FIX,
                 )
         raise AssertionError(line)

@@ -9,7 +9,6 @@ import numpy as np
 
 from squall.data.ingest import store_blocks, store_dictionary
 from squall.data.objects import ObjectStore
-from squall.data.partitions import FORMAT_VERSION
 from squall.errors import DataError
 from squall.records import CategoricalColumn, ColumnSpec, Int32, Int64, Manifest, RawBlock, SparseColumn
 
@@ -73,6 +72,8 @@ def write_counts(
 ) -> Manifest:
     """Store blocks of counts and their vocabulary; a manifest without labels and warnings.
 
+    ``source`` names what was read, for messages.
+
     Raises
     ------
     DataError
@@ -93,6 +94,4 @@ def write_counts(
         columns=[ColumnSpec(COLUMN, "sparse", width)],
         partitions=partitions,
         dictionaries=dictionaries,
-        source=source,
-        format_version=FORMAT_VERSION,
     )

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from typing import Any, Literal
 
 from squall.config import Problems, Run
-from squall.data.byte_sources import find_inputs, path_problems
 from squall.data.csv import CsvFormat
-from squall.data.csv_chunks import Dialect, read_names
+from squall.data.csv_chunks import read_names
 from squall.data.dataset import Dataset
-from squall.data.objects import ObjectStore
-from squall.data.parsing import read_text, storage_of
+from squall.data.dialects import Dialect
+from squall.data.finding import Paths, find_inputs, path_problems
+from squall.data.parsing import read_text
+from squall.data.reading import Storage, storage_of
 
 INTEGERS = [f"I{i}" for i in range(1, 14)]
 CATEGORIES = [f"C{i}" for i in range(1, 27)]
@@ -22,11 +21,11 @@ _ROLES = [*((name, "float64") for name in INTEGERS), *((name, "categorical") for
 
 
 def read_criteo(
-    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    path: Paths,
     *,
     label: bool | Literal["auto"] = "auto",
     errors: Literal["raise", "skip"] = "raise",
-    storage: str | os.PathLike[str] | ObjectStore | None = None,
+    storage: Storage = None,
     run: Run | None = None,
 ) -> Dataset:
     """Read click logs in Criteo's format: tab separated, without a header.

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Literal
 
 from squall.config import Problems, Run
-from squall.data.byte_sources import Input, Seen, find_inputs, path_problems
-from squall.data.csv_chunks import Dialect, Skipped, read_names, read_records
+from squall.data.csv_chunks import read_names, read_records
 from squall.data.csv_reader import CsvParser, Write, same_reading
 from squall.data.csv_schema import Evidence, label_map
 from squall.data.dataset import Dataset
+from squall.data.dialects import Dialect
+from squall.data.finding import Paths, find_inputs, path_problems
 from squall.data.hints import column_hint
-from squall.data.objects import ObjectStore
-from squall.data.parsing import read_text, storage_of
+from squall.data.inputs import Input, Seen
+from squall.data.parsing import read_text
 from squall.data.pieces import Each, split_csv
-from squall.data.skipped import MAX_SHOWN, skipped_warning
+from squall.data.reading import Storage, storage_of
+from squall.data.skipped import Skipped, skipped_warnings
 from squall.data.streams import Piece
 from squall.data.tasks import BLOCK_BYTES
 from squall.data.text import is_storable
@@ -31,7 +32,7 @@ _GUESS_CHUNKS = 4
 
 
 def read_csv(
-    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    path: Paths,
     *,
     label: str | int | None = None,
     weight: str | int | None = None,
@@ -41,7 +42,7 @@ def read_csv(
     missing: Sequence[str] = MISSING,
     categorical: Sequence[str] = (),
     errors: Literal["raise", "skip"] = "raise",
-    storage: str | os.PathLike[str] | ObjectStore | None = None,
+    storage: Storage = None,
     run: Run | None = None,
 ) -> Dataset:
     """Read CSV or TSV (RFC 4180, UTF-8) into a data set of typed columns.
@@ -58,9 +59,9 @@ def read_csv(
     Parameters
     ----------
     path : str, path or sequence of these
-        Files, patterns (``"part-*.csv"``) or URLs (``s3://``, ``gs://``, ``az://``, ``https://``,
-        ``file://``); plain, gzip, bzip2, xz or zstandard, known by their first bytes.  All must
-        have the same columns.
+        Files, folders, patterns (``"part-*.csv"``) or URLs of these (``s3://``, ``gs://``, ``az://``,
+        ``https://``, ``file://``); plain, gzip, bzip2, xz or zstandard, known by their first bytes.
+        All must have the same columns.
     label : str or int, optional
         Name of the label column; without a header also its number, from 0 on (or from −1
         backwards).  It is removed from the features; its values become the sorted label
@@ -158,7 +159,7 @@ class CsvSeen:
     evidence: Evidence
     n_rows: int
     fits: bool
-    skipped: Skipped = field(default_factory=Skipped)
+    skipped: Skipped
 
 
 @dataclass(frozen=True)
@@ -183,7 +184,7 @@ class CsvFormat:
         else:
             names = [name for name, _ in self.columns]
             evidence = Evidence.none(names, [role for _, role in self.columns])
-        skipped = Skipped() if self.errors == "skip" else None
+        skipped = Skipped(self.errors == "skip")
         parser = CsvParser(evidence, self._forced_text(names), lambda _: None, BLOCK_BYTES, skipped)
         parser.fits = False  # nothing is known to be tried
         for chunk in islice(read_records(Piece(inputs[0]), self.dialect, len(names), skipped), _GUESS_CHUNKS):
@@ -196,13 +197,12 @@ class CsvFormat:
 
     def parse(self, pieces: list[Piece], schema: Evidence, write: Write, seen: Seen) -> CsvSeen:
         """Rows as typed columns."""
-        skipped = Skipped()
-        skip = skipped if self.errors == "skip" else None
-        parser = CsvParser(schema, self._forced_text(schema.names), write, BLOCK_BYTES, skip)
+        skipped = Skipped(self.errors == "skip")
+        parser = CsvParser(schema, self._forced_text(schema.names), write, BLOCK_BYTES, skipped)
         for piece in pieces:
             if piece.start == 0 and self.dialect.header:
                 self._check_names(piece.source, schema.names)
-            for chunk in read_records(piece, self.dialect, len(schema.names), skip, seen):
+            for chunk in read_records(piece, self.dialect, len(schema.names), skipped, seen):
                 parser.add(chunk)
         parser.flush()
         return CsvSeen(parser.evidence, parser.n_rows, parser.fits, skipped)
@@ -228,10 +228,7 @@ class CsvFormat:
 
     def manifest(self, schema: Evidence, seen: list[CsvSeen], inputs: list[Input]) -> Manifest:
         """The feature columns, the label map, and what is to be said of them."""
-        warnings = schema.warnings(inputs[0].name)
-        if n_skipped := sum(s.skipped.count for s in seen):
-            shown = [row for s in seen for row in s.skipped.shown][:MAX_SHOWN]
-            warnings.append(skipped_warning(n_skipped, shown))
+        warnings = schema.warnings(inputs[0].name) + skipped_warnings(s.skipped for s in seen)
         label = schema.names[schema.roles.index("label")] if "label" in schema.roles else None
         classes = None
         if label is not None and not schema.many_numbers:
@@ -247,7 +244,6 @@ class CsvFormat:
             label=label,
             classes=classes,
             warnings=warnings,
-            facts={"format": self.name},
         )
 
     def _roles(self, names: list[str], where: str) -> list[str]:
@@ -296,4 +292,8 @@ class CsvFormat:
             if at is None
             else f"column {at + 1} is {own[at]!r}, in the first file it is {names[at]!r}"
         )
-        raise DataError(what, where=source.name, fix="give files of the same columns, in the same order")
+        raise DataError(
+            what,
+            where=source.name,
+            fix="give files of the same columns, in the same order; of a folder that holds others, a pattern",
+        )

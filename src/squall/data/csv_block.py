@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from squall._kernels import ColumnReading, StringDictionary
-from squall.data.csv_chunks import Chunk
+from squall.data.csv_columns import Chunk, Mask
 from squall.data.csv_schema import Kind
 from squall.records import CategoricalColumn, Column, NumericColumn, RawBlock
 
@@ -81,7 +81,7 @@ class CsvBlock:
             for (column, array, _), what in zip(columns, found, strict=True)
         ]
 
-    def keep(self, usable: npt.NDArray[np.bool_], labels: Array | None, weights: Array | None) -> None:
+    def keep(self, usable: Mask, labels: Array | None, weights: Array | None) -> None:
         """Those of the rows just read belong to the block."""
         start, end = self.n_rows, self.n_rows + self._n_read
         self.n_rows += int(np.count_nonzero(usable))

@@ -6,17 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from squall._kernels import CSV_WIDE_INTEGER, csv_kind
 from squall.data.csv_block import CsvBlock
-from squall.data.csv_chunks import Chunk, Skipped
+from squall.data.csv_columns import Chunk, Mask
 from squall.data.csv_schema import Evidence, Kind, known_texts, label_map, texts_of
+from squall.data.skipped import Skipped
 from squall.errors import DataError
 from squall.records import Float64, Int32, RawBlock
 
 Write = Callable[[RawBlock], None]
-Mask = npt.NDArray[np.bool_]
 
 
 class CsvParser:
@@ -32,8 +31,8 @@ class CsvParser:
         Takes blocks; their arrays are used again once it returns.
     block_bytes : int
         Of a block, about.
-    skipped : Skipped, optional
-        Takes up rows whose label or weight cannot be used; else they are errors.
+    skipped : Skipped
+        Takes up rows whose label or weight cannot be used.
 
     Attributes
     ----------
@@ -45,7 +44,7 @@ class CsvParser:
     """
 
     def __init__(
-        self, assumed: Evidence, forced_text: bool, write: Write, block_bytes: int, skipped: Skipped | None
+        self, assumed: Evidence, forced_text: bool, write: Write, block_bytes: int, skipped: Skipped
     ) -> None:
         self.evidence, self.fits, self.n_rows = assumed.copy(), True, 0
         self._kinds: list[Kind] = assumed.kinds()
@@ -101,7 +100,7 @@ class CsvParser:
             self.evidence.judge_labels(self._forced_text, chunk.where(0, self._label))
         usable = codes >= 0
         for row in np.flatnonzero(~usable).tolist():
-            self._refuse(
+            self._skipped.add(
                 DataError(
                     f"the label {self.evidence.names[self._label]!r} is missing: "
                     f"{chunk.text(row, self._label)!r}",
@@ -116,7 +115,7 @@ class CsvParser:
         numbers, _ = chunk.float64(column)
         usable = np.isfinite(numbers)
         for row in np.flatnonzero(~usable).tolist():
-            self._refuse(
+            self._skipped.add(
                 DataError(
                     f"the label {name!r} is {chunk.text(row, column)!r}, and no number like those before it",
                     where=chunk.where(row, column),
@@ -138,7 +137,7 @@ class CsvParser:
         weights, _ = chunk.float64(self._weight)
         bad = ~(weights >= 0) & usable  # NaN, too, which stands for all that is no number
         for row in np.flatnonzero(bad).tolist():
-            self._refuse(
+            self._skipped.add(
                 DataError(
                     f"the weight {self.evidence.names[self._weight]!r} is "
                     f"{chunk.text(row, self._weight)!r}, which is no finite number >= 0",
@@ -148,11 +147,6 @@ class CsvParser:
             )
         usable &= ~bad
         return weights
-
-    def _refuse(self, error: DataError) -> None:
-        if self._skipped is None:
-            raise error
-        self._skipped.add(error)
 
     def _columns(self, chunk: Chunk, usable: Mask) -> bool:
         """Read the feature columns behind the block's rows; False if one is not as assumed."""
@@ -173,7 +167,7 @@ class CsvParser:
             text = chunk.text(row, column)
             if usable[row] and not chunk.is_missing(text):
                 usable[row] = False
-                self._refuse(
+                self._skipped.add(
                     DataError(
                         f"expected a number in column {self.evidence.names[column]!r}, found {text!r}",
                         where=chunk.where(row, column),

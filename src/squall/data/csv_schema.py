@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from squall._kernels import CSV_FLOAT, CSV_INTEGER, CSV_TEXT, CSV_WIDE_INTEGER, StringDictionary, csv_kind
-from squall.data.csv_chunks import Chunk
+from squall.data.csv_columns import Chunk
 from squall.data.csv_text import is_infinite, is_plain, notation
 from squall.data.labels import MAX_CLASSES, Classes, check_class_count, sorted_classes
 from squall.errors import DataError

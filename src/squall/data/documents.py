@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
-import numpy as np
-
-from squall.data.delimited import Delimited, Records, Skipped, read_records, start_of
-from squall.data.files import read_chunks
+from squall.data.csv_chunks import read_records
+from squall.data.csv_columns import Chunk
+from squall.data.dialects import Dialect
 from squall.data.hints import column_hint
+from squall.data.inputs import Input, Seen
+from squall.data.skipped import Skipped
+from squall.data.streams import Piece, line_chunks, read_chunks
 from squall.errors import DataError
 
-_CHUNK_BYTES = 1 << 20
 _BOM = "\ufeff"
 _FIX = 'give its encoding=, or leave such documents out with errors="skip"'
 
@@ -28,8 +28,8 @@ class Document(NamedTuple):
 class Documents(Protocol):
     """Where documents come from."""
 
-    def read(self, skipped: Skipped) -> Iterator[Document]:
-        """All of them, in order.
+    def read(self, skipped: Skipped, seen: Seen) -> Iterator[Document]:
+        """All of them, in order; ``seen`` is told how many bytes were read.
 
         Raises
         ------
@@ -41,29 +41,29 @@ class Documents(Protocol):
 class FileDocuments:
     """Each file is one document; its folder's name is its label, if labels are wanted."""
 
-    def __init__(self, paths: list[Path], encoding: str, labelled: bool) -> None:
-        self._paths, self._encoding, self._labelled = paths, encoding, labelled
+    def __init__(self, inputs: list[Input], encoding: str, labelled: bool) -> None:
+        self._inputs, self._encoding, self._labelled = inputs, encoding, labelled
 
-    def read(self, skipped: Skipped) -> Iterator[Document]:
+    def read(self, skipped: Skipped, seen: Seen) -> Iterator[Document]:
         """All of them."""
-        for path in self._paths:
-            raw = b"" if path.stat().st_size == 0 else b"".join(read_chunks(path, _CHUNK_BYTES))
-            text = _decoded(raw, self._encoding, str(path), skipped)
+        for source in self._inputs:
+            raw = b"".join(read_chunks(source, 1 << 16, seen)) if source.size else b""
+            text = _decoded(raw, self._encoding, source.name, skipped)
             if text is not None:
-                yield Document(text, path.parent.name if self._labelled else None)
+                yield Document(text, folder_of(source) if self._labelled else None)
 
 
 class LineDocuments:
     """Each line that is not blank is one document."""
 
-    def __init__(self, paths: list[Path], encoding: str) -> None:
-        self._paths, self._encoding = paths, encoding
+    def __init__(self, inputs: list[Input], encoding: str) -> None:
+        self._inputs, self._encoding = inputs, encoding
 
-    def read(self, skipped: Skipped) -> Iterator[Document]:
+    def read(self, skipped: Skipped, seen: Seen) -> Iterator[Document]:
         """All of them."""
-        for path in self._paths:
-            for number, line in enumerate(_lines(path), 1):
-                text = _decoded(line, self._encoding, f"{path}:{number}", skipped)
+        for source in self._inputs:
+            for number, line in enumerate(_lines(source, seen), 1):
+                text = _decoded(line, self._encoding, f"{source.name}:{number}", skipped)
                 if text is not None and text.strip():
                     yield Document(text, None)
 
@@ -72,39 +72,39 @@ class CsvDocuments:
     """Each record's field in one column is a document, that in another its label."""
 
     def __init__(
-        self, paths: list[Path], column: str, label: str | None, separator: str, encoding: str
+        self, inputs: list[Input], column: str, label: str | None, separator: str, encoding: str
     ) -> None:
-        self._paths, self._column, self._label = paths, column, label
-        self._separator, self._encoding = separator.encode(), encoding
+        self._inputs, self._column, self._label = inputs, column, label
+        self._encoding = encoding
+        # The header is looked at here: it may be of any encoding.
+        self._dialect = Dialect(False, ord(separator), missing=[])
 
-    def read(self, skipped: Skipped) -> Iterator[Document]:
+    def read(self, skipped: Skipped, seen: Seen) -> Iterator[Document]:
         """All of them."""
-        for path in self._paths:
-            _, mark = start_of(path)
-            form = Delimited(path, self._separator, ord('"'), skip_bytes=mark)
+        for source in self._inputs:
             places: tuple[int, int | None] | None = None
-            for records in read_records(form, skipped):
+            for records in read_records(Piece(source), self._dialect, 0, skipped, seen):
                 if places is None:
-                    places = self._places(path, records)
-                    records = records.keep(np.arange(records.n_rows) > 0)
+                    places = self._places(source, records)
+                    records = records.without_first()
                 yield from self._documents(records, *places, skipped)
 
-    def _places(self, path: Path, header: Records) -> tuple[int, int | None]:
-        names = [header.text(0, column) for column in range(header.n_columns)]
+    def _places(self, source: Input, header: Chunk) -> tuple[int, int | None]:
+        names = [header.text(0, column).strip() for column in range(header.n_columns)]
         for setting, name in (("column", self._column), ("label", self._label)):
             if name is not None and name not in names:
                 hint = column_hint(name, names)
-                raise DataError(f"{setting}: there is no column {name!r}", where=str(path), fix=hint)
+                raise DataError(f"{setting}: there is no column {name!r}", where=source.name, fix=hint)
         return names.index(self._column), None if self._label is None else names.index(self._label)
 
     def _documents(
-        self, records: Records, column: int, label: int | None, skipped: Skipped
+        self, records: Chunk, column: int, label: int | None, skipped: Skipped
     ) -> Iterator[Document]:
         for row in range(records.n_rows):
             text = _decoded(records.raw(row, column), self._encoding, records.where(row, column), skipped)
             if text is None:
                 continue
-            given = None if label is None else records.text(row, label)
+            given = None if label is None else records.text(row, label).strip()
             if given == "":
                 assert label is not None
                 what = f"the label {self._label!r} is missing"
@@ -113,12 +113,14 @@ class CsvDocuments:
             yield Document(text, given)
 
 
-def _lines(path: Path) -> Iterator[bytes]:
-    rest = b""
-    for piece in read_chunks(path, _CHUNK_BYTES):
-        *lines, rest = (rest + piece).split(b"\n")
-        yield from lines
-    yield rest
+def folder_of(source: Input) -> str:
+    """The name of the folder that a file is in."""
+    return source.name.rpartition("/")[0].rpartition("/")[2]
+
+
+def _lines(source: Input, seen: Seen) -> Iterator[bytes]:
+    for chunk in line_chunks(Piece(source), seen):
+        yield from bytes(chunk).split(b"\n")[:-1]
 
 
 def _decoded(raw: bytes, encoding: str, where: str, skipped: Skipped) -> str | None:

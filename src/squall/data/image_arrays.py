@@ -7,15 +7,16 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from squall.data.files import read_chunks
 from squall.data.hints import column_hint
+from squall.data.inputs import Input, Seen, seekable, unseen
+from squall.data.streams import read_chunks
 from squall.errors import DataError
 
 _CHUNK_BYTES = 1 << 20
@@ -29,7 +30,8 @@ Array = npt.NDArray[Any]
 class Images:
     """Images of one shape, and their labels.
 
-    ``read(rows)`` gives arrays (n, *shape) of up to so many images, of type ``dtype``.
+    ``read(rows, seen)`` gives arrays (n, *shape) of up to so many images, of type ``dtype``; ``seen`` is told
+    how many bytes were read.
     """
 
     where: str
@@ -37,7 +39,7 @@ class Images:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     labels: Any
-    read: Callable[[int], Iterator[Array]]
+    read: Callable[[int, Seen], Iterator[Array]]
 
 
 def stored_dtype(dtype: np.dtype[Any], where: str) -> np.dtype[Any]:
@@ -57,7 +59,7 @@ def stored_dtype(dtype: np.dtype[Any], where: str) -> np.dtype[Any]:
 # ----------------------------------------------------------------------------------------- IDX
 
 
-def idx_images(path: Path, labels: Array | None) -> Images:
+def idx_images(source: Input, labels: Array | None) -> Images:
     """The images of an IDX file.
 
     Raises
@@ -65,20 +67,22 @@ def idx_images(path: Path, labels: Array | None) -> Images:
     DataError
         If it is none, holds one number an image, or (while it is read) is cut short or too long.
     """
-    shape, dtype, start = _idx_header(path)
+    shape, dtype, start = _idx_header(source)
     if len(shape) < 2:
-        raise DataError("this IDX file holds labels, not images", where=str(path), fix="swap path and labels")
-    kept = stored_dtype(dtype, str(path))
+        raise DataError(
+            "this IDX file holds labels, not images", where=source.name, fix="swap path and labels"
+        )
+    kept = stored_dtype(dtype, source.name)
 
-    def read(rows: int) -> Iterator[Array]:
+    def read(rows: int, seen: Seen) -> Iterator[Array]:
         per_image = math.prod(shape[1:])
-        for values in _idx_values(path, dtype, start, math.prod(shape), rows * per_image):
+        for values in _idx_values(source, dtype, start, math.prod(shape), rows * per_image, seen):
             yield values.astype(kept).reshape(-1, *shape[1:])
 
-    return Images(str(path), shape[0], shape[1:], kept, labels, read)
+    return Images(source.name, shape[0], shape[1:], kept, labels, read)
 
 
-def idx_labels(path: Path) -> Array:
+def idx_labels(source: Input) -> Array:
     """The labels in an IDX file of one dimension.
 
     Raises
@@ -86,48 +90,53 @@ def idx_labels(path: Path) -> Array:
     DataError
         If it is none, or cut short.
     """
-    shape, dtype, start = _idx_header(path)
+    shape, dtype, start = _idx_header(source)
     if len(shape) != 1:
-        raise DataError(f"labels of {len(shape)} dimensions", where=str(path), fix="swap path and labels")
-    parts = _idx_values(path, dtype, start, shape[0], _CHUNK_BYTES)
+        raise DataError(f"labels of {len(shape)} dimensions", where=source.name, fix="swap path and labels")
+    parts = _idx_values(source, dtype, start, shape[0], _CHUNK_BYTES)
     labels: Array = np.concatenate([np.zeros(0, dtype), *parts])
     return labels.astype(dtype.newbyteorder("="))
 
 
-def _idx_header(path: Path) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+def _idx_header(source: Input) -> tuple[tuple[int, ...], np.dtype[Any], int]:
     """(shape, type of numbers, bytes of the header)."""
-    head = next(read_chunks(path, 4 + 4 * 255), b"")
+    head = next(read_chunks(source, 4 + 4 * 255), b"")
     if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in _IDX_TYPES or head[3] == 0:
         raise DataError(
             f"this is neither an IDX nor an npz file: it begins with {head[:8]!r}",
-            where=str(path),
+            where=source.name,
             fix="give an IDX file, an npz file, or a folder with a folder for each class",
         )
     start = 4 + 4 * head[3]
     if len(head) < start:
-        raise DataError("the file ends within its header", where=str(path), fix=_SHORT)
+        raise DataError("the file ends within its header", where=source.name, fix=_SHORT)
     return struct.unpack(f">{head[3]}I", head[4:start]), np.dtype(_IDX_TYPES[head[2]]), start
 
 
-def _idx_values(path: Path, dtype: np.dtype[Any], start: int, n: int, at_once: int) -> Iterator[Array]:
+def _idx_values(
+    source: Input, dtype: np.dtype[Any], start: int, n: int, at_once: int, seen: Seen = unseen
+) -> Iterator[Array]:
     """The ``n`` numbers after the header, ``at_once`` at a time."""
-    rest, size, seen = bytearray(), at_once * dtype.itemsize, 0
+    rest, size, given = bytearray(), at_once * dtype.itemsize, 0
     promised = n * dtype.itemsize
-    for piece in read_chunks(path, _CHUNK_BYTES):
+    for piece in read_chunks(source, _CHUNK_BYTES, seen):
         rest += piece[start:]
         start = max(0, start - len(piece))
-        seen_now = seen + len(rest)
-        if seen_now > promised:
+        if given + len(rest) > promised:
             raise DataError(
-                f"the file is longer than the {promised:,} bytes its header says", where=str(path), fix=_SHORT
+                f"the file is longer than the {promised:,} bytes its header says",
+                where=source.name,
+                fix=_SHORT,
             )
         while len(rest) >= size:
             yield np.frombuffer(bytes(rest[:size]), dtype)
-            seen += size
+            given += size
             del rest[:size]
-    if seen + len(rest) != promised:
+    if given + len(rest) != promised:
         raise DataError(
-            f"the file was cut short: {seen + len(rest):,} of {promised:,} bytes", where=str(path), fix=_SHORT
+            f"the file was cut short: {given + len(rest):,} of {promised:,} bytes",
+            where=source.name,
+            fix=_SHORT,
         )
     if rest:
         yield np.frombuffer(bytes(rest), dtype)
@@ -136,7 +145,7 @@ def _idx_values(path: Path, dtype: np.dtype[Any], start: int, n: int, at_once: i
 # ----------------------------------------------------------------------------------------- npz
 
 
-def npz_images(path: Path, name: str | None, labels: Array | None) -> Images:
+def npz_images(source: Input, name: str | None, labels: Array | None) -> Images:
     """The images in an array of an npz file.
 
     Raises
@@ -144,29 +153,29 @@ def npz_images(path: Path, name: str | None, labels: Array | None) -> Images:
     DataError
         If there is no such array, it is no array of numbers, or damaged.
     """
-    with _zip(path) as packed:
+    with _zip(source) as packed:
         if name is None:
-            name = _only_matrix(packed, path)
-        with _member(packed, path, name) as file:
-            shape, fortran, dtype = _npy_header(file, path, name)
+            name = _only_matrix(packed, source)
+        with _member(packed, source, name) as file:
+            shape, fortran, dtype = _npy_header(file, source, name)
     if len(shape) < 2:
-        raise DataError(f"array {name!r} has {len(shape)} dimension(s): no images", where=str(path))
+        raise DataError(f"array {name!r} has {len(shape)} dimension(s): no images", where=source.name)
     if fortran:
         raise DataError(
             f"array {name!r} is stored column by column",
-            where=str(path),
+            where=source.name,
             fix="save numpy.ascontiguousarray(…)",
         )
-    kept = stored_dtype(dtype, f"{path}: array {name!r}")
+    kept = stored_dtype(dtype, f"{source.name}: array {name!r}")
 
-    def read(rows: int) -> Iterator[Array]:
-        for values in _npy_values(path, name, math.prod(shape[1:]) * rows):
+    def read(rows: int, seen: Seen) -> Iterator[Array]:
+        for values in _npy_values(source, name, math.prod(shape[1:]) * rows, seen):
             yield values.astype(kept).reshape(-1, *shape[1:])
 
-    return Images(str(path), shape[0], shape[1:], kept, labels, read)
+    return Images(source.name, shape[0], shape[1:], kept, labels, read)
 
 
-def npz_labels(path: Path, name: str) -> Array:
+def npz_labels(source: Input, name: str) -> Array:
     """An array of labels in an npz file.
 
     Raises
@@ -174,47 +183,51 @@ def npz_labels(path: Path, name: str) -> Array:
     DataError
         If there is no such array, or it is damaged.
     """
-    parts = list(_npy_values(path, name, _CHUNK_BYTES))
+    parts = list(_npy_values(source, name, _CHUNK_BYTES))
     if not parts:
-        raise DataError(f"array {name!r} is empty", where=str(path))
+        raise DataError(f"array {name!r} is empty", where=source.name)
     return np.concatenate(parts)
 
 
-def _npy_values(path: Path, name: str, at_once: int) -> Iterator[Array]:
-    with _zip(path) as packed, _member(packed, path, name) as file:
-        shape, _, dtype = _npy_header(file, path, name)
+def _npy_values(source: Input, name: str, at_once: int, seen: Seen = unseen) -> Iterator[Array]:
+    with _zip(source, seen) as packed, _member(packed, source, name) as file:
+        shape, _, dtype = _npy_header(file, source, name)
         left = math.prod(shape)
         while left:
             n = min(left, at_once)
             try:
                 raw = file.read(n * dtype.itemsize)
             except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-                raise _damaged(path, error) from error
+                raise _damaged(source, error) from error
             if len(raw) != n * dtype.itemsize:
-                raise _damaged(path, f"array {name!r} ends too early")
+                raise _damaged(source, f"array {name!r} ends too early")
             yield np.frombuffer(raw, dtype)
             left -= n
 
 
-def _zip(path: Path) -> zipfile.ZipFile:
-    try:
-        return zipfile.ZipFile(path)
-    except (zipfile.BadZipFile, OSError) as error:
-        raise _damaged(path, error) from error
+@contextmanager
+def _zip(source: Input, seen: Seen = unseen) -> Iterator[zipfile.ZipFile]:
+    with seekable(source, seen) as file:
+        try:
+            packed = zipfile.ZipFile(file)
+        except (zipfile.BadZipFile, OSError) as error:
+            raise _damaged(source, error) from error
+        with packed:
+            yield packed
 
 
-def _member(packed: zipfile.ZipFile, path: Path, name: str) -> IO[bytes]:
+def _member(packed: zipfile.ZipFile, source: Input, name: str) -> IO[bytes]:
     names = [member.removesuffix(".npy") for member in packed.namelist()]
     if name not in names:
         hint = column_hint(name, names).replace("columns", "arrays")
-        raise DataError(f"there is no array {name!r}", where=str(path), fix=hint)
+        raise DataError(f"there is no array {name!r}", where=source.name, fix=hint)
     try:
         return packed.open(f"{name}.npy")
     except (KeyError, zipfile.BadZipFile, OSError) as error:
-        raise _damaged(path, error) from error
+        raise _damaged(source, error) from error
 
 
-def _npy_header(file: IO[bytes], path: Path, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+def _npy_header(file: IO[bytes], source: Input, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """(shape, whether it is stored column by column, type)."""
     try:
         version = np.lib.format.read_magic(file)
@@ -223,33 +236,33 @@ def _npy_header(file: IO[bytes], path: Path, name: str) -> tuple[tuple[int, ...]
         )
         shape, fortran, dtype = read(file)
     except (ValueError, zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise _damaged(path, error) from error
+        raise _damaged(source, error) from error
     if dtype.hasobject:
         raise DataError(
             f"array {name!r} holds Python objects, which are not read",
-            where=str(path),
+            where=source.name,
             fix="save numbers or text",
         )
     return shape, fortran, dtype
 
 
-def _only_matrix(packed: zipfile.ZipFile, path: Path) -> str:
+def _only_matrix(packed: zipfile.ZipFile, source: Input) -> str:
     """The name of the one array with more than one dimension."""
     names = [member.removesuffix(".npy") for member in packed.namelist() if member.endswith(".npy")]
     found = []
     for name in names:
-        with _member(packed, path, name) as file:
-            if len(_npy_header(file, path, name)[0]) > 1:
+        with _member(packed, source, name) as file:
+            if len(_npy_header(file, source, name)[0]) > 1:
                 found.append(name)
     if len(found) != 1:
         shown = ", ".join(map(repr, found or names)) or "none"
         raise DataError(
             f"{len(found)} arrays may be the images",
-            where=str(path),
+            where=source.name,
             fix=f"name one: images= (there are {shown})",
         )
     return found[0]
 
 
-def _damaged(path: Path, error: object) -> DataError:
-    return DataError(f"the npz file is damaged or cut short: {error}", where=str(path), fix=_SHORT)
+def _damaged(source: Input, error: object) -> DataError:
+    return DataError(f"the npz file is damaged or cut short: {error}", where=source.name, fix=_SHORT)

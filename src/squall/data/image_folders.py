@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from squall.data.finding import Found
 from squall.data.image_arrays import Array
-from squall.data.inputs import files_below
+from squall.data.inputs import Input, Seen, unseen
 from squall.errors import DataError, MissingExtraError
 
 _SUFFIXES = (".png", ".jpg", ".jpeg")
@@ -21,15 +22,17 @@ class FolderImages:
 
     Parameters
     ----------
-    folder : Path
-        With a folder for each class; or with images, which then have no labels.
+    where : str
+        The folder.
+    found : list of (str, Input)
+        The files below it: in a folder for each class, or all in none, and then without labels.
     mode : str or None
         Pillow's mode to convert to.
 
     Attributes
     ----------
-    paths : list of Path
-        All images, sorted.
+    inputs : list of Input
+        All images, by name.
     names : list of str
         Their paths below the folder.
     warnings : list of str
@@ -43,29 +46,28 @@ class FolderImages:
         If Pillow is not installed.
     """
 
-    def __init__(self, folder: Path, mode: str | None) -> None:
-        self.where, self._mode = str(folder), mode
+    def __init__(self, where: str, found: Found, mode: str | None) -> None:
+        self.where, self._mode = where, mode
         self._pillow = _pillow()
-        files = files_below(folder, "*")
-        self.paths = [path for path in files if path.suffix.lower() in _SUFFIXES]
-        if not self.paths:
-            raise DataError("the folder holds no PNG or JPEG files", where=self.where, fix="check the path")
-        relative = [path.relative_to(folder) for path in self.paths]
-        self.names = [path.as_posix() for path in relative]
-        self.warnings = _told(folder, [path for path in files if path.suffix.lower() not in _SUFFIXES])
-        loose = [len(path.parts) == 1 for path in relative]
+        images = [(name, source) for name, source in found if name.lower().endswith(_SUFFIXES)]
+        if not images:
+            raise DataError("the folder holds no PNG or JPEG files", where=where, fix="check the path")
+        self.names = [name for name, _ in images]
+        self.inputs = [source for _, source in images]
+        self.warnings = _told(where, [s.name for n, s in found if not n.lower().endswith(_SUFFIXES)])
+        loose = ["/" not in name for name in self.names]
         if any(loose) and not all(loose):
             raise DataError(
                 "this image is in no class's folder, and others are",
-                where=str(self.paths[loose.index(True)]),
+                where=self.inputs[loose.index(True)].name,
                 fix="put each image into the folder of its class",
             )
-        self.labels = None if any(loose) else np.array([path.parts[0] for path in relative])
-        self.n_images = len(self.paths)
-        first = self._pixels(self.paths[0])
+        self.labels = None if any(loose) else np.array([name.partition("/")[0] for name in self.names])
+        self.n_images = len(images)
+        first = self._pixels(self.inputs[0], unseen)
         self.shape, self.dtype = first.shape, first.dtype
 
-    def read(self, rows: int) -> Iterator[Array]:
+    def read(self, rows: int, seen: Seen) -> Iterator[Array]:
         """The images, up to ``rows`` at a time.
 
         Raises
@@ -74,27 +76,29 @@ class FolderImages:
             If one is damaged, or of another size or mode than the first; names it.
         """
         for start in range(0, self.n_images, rows):
-            yield np.stack([self._checked(path) for path in self.paths[start : start + rows]])
+            yield np.stack([self._checked(source, seen) for source in self.inputs[start : start + rows]])
 
-    def _checked(self, path: Path) -> Array:
-        pixels = self._pixels(path)
+    def _checked(self, source: Input, seen: Seen) -> Array:
+        pixels = self._pixels(source, seen)
         if pixels.shape != self.shape:
             own, first = ("×".join(map(str, shape)) for shape in (pixels.shape, self.shape))
             raise DataError(
-                f"the image is {own} (height × width × channels), and {self.paths[0]} is {first}",
-                where=str(path),
+                f"the image is {own} (height × width × channels), and {self.inputs[0].name} is {first}",
+                where=source.name,
                 fix="bring all images to one size first; mode= makes channels alike",
             )
         return pixels
 
-    def _pixels(self, path: Path) -> Array:
+    def _pixels(self, source: Input, seen: Seen) -> Array:
+        with source.open(0, seen) as file:
+            raw = io.BytesIO(file.readall())
         try:
-            with self._pillow.open(path) as image:
+            with self._pillow.open(raw) as image:
                 image.verify()  # sums and end of a PNG file, which decoding does not look at
-            with self._pillow.open(path) as image:
+            with self._pillow.open(raw) as image:
                 found = image.mode
                 if found.startswith(("I", "F")):  # Pillow would cut them to 8 bits
-                    raise DataError(f"its pixels have more than 8 bits (mode {found!r})", where=str(path))
+                    raise DataError(f"its pixels have more than 8 bits (mode {found!r})", where=source.name)
                 if self._mode is not None and found != self._mode:
                     image = image.convert(self._mode)
                 pixels = np.array(image)
@@ -103,11 +107,13 @@ class FolderImages:
             raise
         except (OSError, SyntaxError, ValueError, self._pillow.DecompressionBombError) as error:
             raise DataError(
-                f"the image cannot be read: {error}", where=str(path), fix="remove or replace it"
+                f"the image cannot be read: {error}", where=source.name, fix="remove or replace it"
             ) from error
         if self._mode is None and (found not in _CHANNELS or pixels.dtype != np.uint8):
             raise DataError(
-                f"the image is of Pillow's mode {found!r}", where=str(path), fix='set mode="L" or mode="RGB"'
+                f"the image is of Pillow's mode {found!r}",
+                where=source.name,
+                fix='set mode="L" or mode="RGB"',
             )
         return pixels
 
@@ -122,8 +128,8 @@ def _pillow() -> Any:
     return Image
 
 
-def _told(folder: Path, others: list[Path]) -> list[str]:
+def _told(where: str, others: list[str]) -> list[str]:
     if not others:
         return []
-    shown = ", ".join(str(path) for path in others[:3]) + (", …" if len(others) > 3 else "")
-    return [f"{folder}: {len(others):,} files are neither PNG nor JPEG, and were left out: {shown}"]
+    shown = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
+    return [f"{where}: {len(others):,} files are neither PNG nor JPEG, and were left out: {shown}"]

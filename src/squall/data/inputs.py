@@ -1,185 +1,320 @@
-"""What a reader is to read: files and objects, by path, folder, pattern, list or URL."""
+"""What is read: local files and objects of a store, as bytes from any place on."""
 
 from __future__ import annotations
 
-import fnmatch
-import glob
-import os
-from collections.abc import Sequence
+import io
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
-from squall.data.files import checked_file, file_digest
-from squall.data.objects import ObjectStore
-from squall.errors import DataError, SettingError
-from squall.paths import user_path
+import obstore
+from obstore.exceptions import BaseError, PreconditionError
+from obstore.store import from_url
 
-Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+from squall._kernels import checksum
+from squall.data.objects import refuse_after_fork
+from squall.errors import DataError
+
+Seen = Callable[[int], None]  # is told how many bytes were read
+
+_DIGEST_BYTES = 1 << 18
+_STREAM_BYTES = 1 << 20
+_REFUSALS = (BaseError, OSError, ValueError)
+
+
+def unseen(n_bytes: int) -> None:
+    """Nobody counts."""
 
 
 class Input(Protocol):
-    """One file or object."""
+    """Bytes that can be read from any place on; plain data, so that functions can be given it."""
 
     @property
     def name(self) -> str:
-        """How people know it."""
+        """Path or URL, for messages."""
 
-    def version(self) -> str:
-        """A name for its content."""
+    @property
+    def size(self) -> int:
+        """Bytes."""
 
-    def stamp(self) -> tuple[Any, ...]:
-        """What differs once it has been written to; cheap."""
+    @property
+    def has_ranges(self) -> bool:
+        """Whether it can be opened at any place."""
 
-    def open(self) -> IO[bytes]:
-        """Its bytes, as a file that can seek."""
+    def identity(self) -> list[Any]:
+        """Plain data that is equal for equal content."""
+
+    def check_unchanged(self) -> None:
+        """Raise `DataError` if it is not what it was when it was found."""
+
+    def open(self, start: int, seen: Seen) -> io.RawIOBase:
+        """Its bytes from ``start`` on; ``seen`` is told how many were read."""
+
+    def seekable(self, seen: Seen) -> io.RawIOBase:
+        """Its bytes as a file that can seek; only where it has ranges."""
 
 
-class FileInput:
-    """A local file."""
+@contextmanager
+def seekable(source: Input, seen: Seen = unseen) -> Iterator[IO[bytes]]:
+    """An input as a buffered file that can seek; a temporary copy of one that has no ranges."""
+    if source.has_ranges:
+        with io.BufferedReader(source.seekable(seen), _STREAM_BYTES) as file:
+            yield file
+        return
+    with tempfile.TemporaryFile() as copy, source.open(0, seen) as raw:
+        shutil.copyfileobj(raw, copy, _STREAM_BYTES)
+        copy.seek(0)
+        yield copy
 
-    def __init__(self, path: Path) -> None:
-        self.path = checked_file(path)
-        self.name = str(path)
 
-    def version(self) -> str:
-        """Its digest."""
-        return file_digest(self.path)
+def changed(name: str) -> DataError:
+    """The error for a file that is being written to."""
+    return DataError("the file changed while it was read", where=name, fix="read it once it is complete")
 
-    def stamp(self) -> tuple[Any, ...]:
-        """Size and time of modification."""
-        stat = checked_file(self.path).stat()
-        return stat.st_size, stat.st_mtime_ns
 
-    def open(self) -> IO[bytes]:
-        """The file itself."""
+# ------------------------------------------------------------------------------------ local
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFile:
+    """A file of this machine."""
+
+    path: Path
+    size: int
+    modified_ns: int
+
+    @property
+    def name(self) -> str:
+        """Its path."""
+        return str(self.path)
+
+    @property
+    def has_ranges(self) -> bool:
+        """It can be opened at any place."""
+        return True
+
+    def identity(self) -> list[Any]:
+        """Checksums of its bytes, so that a copy is as good."""
+        sums, buffer = [], bytearray(_DIGEST_BYTES)
+        with self.open(0, unseen) as file:
+            while n := file.readinto(buffer) or 0:
+                sums.append(checksum(memoryview(buffer)[:n]))
+        self.check_unchanged()
+        return [self.size, sums]
+
+    def check_unchanged(self) -> None:
+        """Compare its size and time of modification."""
         try:
-            return self.path.open("rb")
+            stat = self.path.stat()
         except OSError as error:
-            raise DataError(f"the file cannot be read: {error.strerror}", where=self.name) from error
+            raise changed(self.name) from error
+        if (stat.st_size, stat.st_mtime_ns) != (self.size, self.modified_ns):
+            raise changed(self.name)
+
+    def open(self, start: int, seen: Seen) -> io.RawIOBase:
+        """Its bytes."""
+        return _LocalBytes(self.path, start, seen)
+
+    def seekable(self, seen: Seen) -> io.RawIOBase:
+        """The same: files can seek."""
+        return self.open(0, seen)
 
 
-class ObjectInput:
-    """An object of an S3 store."""
+class _LocalBytes(io.FileIO):
+    def __init__(self, path: Path, start: int, seen: Seen) -> None:
+        try:
+            super().__init__(path, "rb")
+        except OSError as error:
+            raise unreadable(error, str(path)) from error
+        self.seek(start)
+        self._seen = seen
 
-    def __init__(self, store: ObjectStore, key: str) -> None:
-        self._store, self._key = store, key
-        self.name = f"{store.url}/{key}"
+    def readinto(self, buffer: Any) -> int | None:
+        n = super().readinto(buffer)
+        self._seen(n or 0)
+        return n
 
-    def version(self) -> str:
-        """What the store says of it: reading it all to find out would cost as much as reading it."""
-        return repr([self.name, *self.stamp()])
+    def readall(self) -> bytes:
+        found = super().readall()
+        self._seen(len(found))
+        return found
 
-    def stamp(self) -> tuple[Any, ...]:
-        """Size and entity tag."""
-        about = self._store.head(self._key)
-        if about is None:
-            raise DataError("there is no such object", where=self.name, fix="check the URL")
-        return about.size, about.tag
-
-    def open(self) -> IO[bytes]:
-        """A view that asks the store for the ranges that are read."""
-        return self._store.open(self._key)
+    def read(self, size: int | None = -1) -> bytes | Any:
+        return io.RawIOBase.read(self, -1 if size is None else size)  # by the two above
 
 
-def find_inputs(paths: Paths, pattern: str = "*") -> list[Input]:
-    """The files and objects meant by a path, a pattern, a URL, or a list of them.
+def unreadable(error: OSError, where: str) -> DataError:
+    """The error for a file that the system does not let read."""
+    return DataError(f"the file cannot be read: {error.strerror}", where=where[:200])
 
-    Parameters
-    ----------
-    paths : str, path or sequence of them
-        A folder (or a URL that ends in ``/``) means all below it that match ``pattern``; so do names
-        with ``*``, ``?`` or ``[``.  What a folder or pattern gives is sorted; names that begin with
-        ``.`` or ``_`` are left out of folders.
-    pattern : str
-        Which files of a folder are meant.
+
+# ----------------------------------------------------------------------------------- remote
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """An object of a store that obstore reaches."""
+
+    root: str  # URL of the bucket or host
+    key: str
+    size: int
+    version: str  # its tag there, or its time of modification
+    tag: str | None = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """Its URL."""
+        return f"{self.root}/{self.key}"
+
+    @property
+    def has_ranges(self) -> bool:
+        """Whether it is in a store: not all web servers know ranges."""
+        return not self.root.startswith("http")
+
+    def identity(self) -> list[Any]:
+        """Its name and version: reading it to see whether it must be read would be dear."""
+        return [self.root, self.key, self.size, self.version]
+
+    def check_unchanged(self) -> None:
+        """Compare its version, unless every request asks for that one only."""
+        if self.tag is None and remote_file(self.root, self.key) != self:
+            raise changed(self.name)
+
+    def open(self, start: int, seen: Seen) -> io.RawIOBase:
+        """Its bytes, by one request."""
+        return _RemoteBytes(self, start, seen)
+
+    def seekable(self, seen: Seen) -> io.RawIOBase:
+        """Its bytes, by one request for each range that is read."""
+        return _RemoteRanges(self, seen)
+
+    def get(self, start: int, stop: int) -> Any:
+        """What obstore answers to a request for that range of this version."""
+        options: Any = {"range": (start, stop)} if (start, stop) != (0, self.size) else {}
+        if self.tag is not None:
+            options["if_match"] = self.tag  # another version is refused
+        return self.asked(lambda: obstore.get(connected(self.root), self.key, options=options))
+
+    def asked(self, request: Callable[[], Any]) -> Any:
+        """The result of a request; obstore's refusals as `DataError`."""
+        try:
+            return request()
+        except PreconditionError as error:
+            raise changed(self.name) from error
+        except _REFUSALS as error:
+            raise refused(error, self.name) from error
+
+
+class _RemoteBytes(io.RawIOBase):
+    def __init__(self, file: RemoteFile, start: int, seen: Seen) -> None:
+        super().__init__()
+        self._file, self._seen, self._rest = file, seen, memoryview(b"")
+        self._pieces = iter(())
+        if start < file.size:
+            result = file.get(start, file.size)
+            self._pieces = iter(result.stream(min_chunk_size=_STREAM_BYTES))
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if not self._rest:
+            self._rest = memoryview(self._file.asked(lambda: next(self._pieces, b"")))
+        out = memoryview(buffer).cast("B")
+        n = min(len(out), len(self._rest))
+        out[:n] = self._rest[:n]
+        self._rest = self._rest[n:]
+        self._seen(n)
+        return n
+
+
+class _RemoteRanges(io.RawIOBase):
+    def __init__(self, file: RemoteFile, seen: Seen) -> None:
+        super().__init__()
+        self._file, self._seen, self._at = file, seen, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        stop = min(self._at + len(buffer), self._file.size)
+        if stop <= self._at:
+            return 0
+        result = self._file.get(self._at, stop)
+        found = memoryview(self._file.asked(result.bytes))
+        buffer[: len(found)] = found
+        self._at += len(found)
+        self._seen(len(found))
+        return len(found)
+
+
+def close_connections() -> None:
+    """Give idle connections back; whatever is asked next makes new ones."""
+    connected.cache_clear()
+
+
+@lru_cache(maxsize=8)
+def connected(root: str) -> Any:
+    """obstore's connection to a bucket or host."""
+    refuse_after_fork(root)
+    if urlsplit(root).scheme == "http":
+        return from_url(root, client_options={"allow_http": True})
+    return from_url(root)
+
+
+def remote_file(root: str, key: str) -> RemoteFile:
+    """The object of that name.
 
     Raises
     ------
-    SettingError
-        If it is neither, or a list is empty.
     DataError
-        If there is no such file.
+        If it does not exist, or the store refuses.
     """
-    single = isinstance(paths, str | os.PathLike)
-    listed: list[Any] = [paths] if single else list(paths) if isinstance(paths, Sequence) else []
-    odd = [path for path in listed if not isinstance(path, str | os.PathLike)]
-    if not listed or odd:
-        shown = odd[0] if odd else paths
-        raise SettingError(f"path={shown!r} is neither a path nor a list of paths", fix="name a file")
-    return [found for path in listed for found in _find(path, pattern)]
-
-
-def _find(path: str | os.PathLike[str], pattern: str) -> list[Input]:
-    text = os.fspath(path)
-    if "://" in text:
-        parts = urlsplit(text)
-        if parts.scheme != "file":
-            return _find_objects(text, pattern)
-        text = unquote(parts.path)
-    local = user_path(text)
-    if local.is_dir():
-        return _none_missing([FileInput(p) for p in files_below(local, pattern)], text, pattern)
-    if any(c in text for c in "*?[") and not local.exists():
-        matches = sorted(glob.glob(str(local), recursive=True))  # noqa: PTH207  (any path, absolute or not)
-        return _none_missing([FileInput(Path(p)) for p in matches if Path(p).is_file()], text, "")
-    return [FileInput(local)]
-
-
-def files_below(folder: Path, pattern: str) -> list[Path]:
-    """Files below a folder whose names match, sorted; those hidden by ``.`` or ``_`` are left out."""
-    return sorted(
-        p
-        for p in folder.rglob(pattern)
-        if p.is_file() and not any(part[0] in "._" for part in p.relative_to(folder).parts)
-    )
-
-
-def _find_objects(url: str, pattern: str) -> list[Input]:
-    parts = urlsplit(url)
+    where = f"{root}/{key}"
     try:
-        store = ObjectStore(f"{parts.scheme}://{parts.netloc}")  # refuses what holds a password
-    except SettingError as error:
-        raise SettingError(f"path: {error.what.replace('storage=', '')}", fix=error.fix) from error
-    if parts.query or parts.fragment:
-        raise SettingError("path: the URL holds a query", fix="write s3://bucket/key")
-    key = parts.path.lstrip("/")
-    if not (key.endswith("/") or key == "" or any(c in key for c in "*?[")):
-        return [ObjectInput(store, key)]
-    folder = key.rpartition("/")[0] if key.endswith("/") else _fixed_part(key)
-    match = key if any(c in key for c in "*?[") else f"{key}*"
-    keys = [k for k in store.keys(folder) if fnmatch.fnmatchcase(k, match)]
-    if key.endswith("/") or not key:
-        hidden = len(key)
-        keys = [
-            k for k in keys if k[hidden] not in "._" and fnmatch.fnmatchcase(k.rpartition("/")[2], pattern)
-        ]
-    return _none_missing([ObjectInput(store, k) for k in keys], url, "")
+        found = obstore.head(connected(root), key)
+    except FileNotFoundError as error:
+        raise DataError("there is no such object", where=where, fix="check the URL") from error
+    except _REFUSALS as error:
+        raise refused(error, where) from error
+    return _listed(root, found)
 
 
-def _fixed_part(key: str) -> str:
-    """The folders of a pattern before the first one that is a pattern itself."""
-    parts = key.split("/")
-    fixed = next(i for i, part in enumerate(parts) if any(c in part for c in "*?["))
-    return "/".join(parts[:fixed])
+def remote_files(root: str, folder: str) -> list[RemoteFile]:
+    """All objects below a folder (of the whole bucket, if it is empty), by name."""
+    try:
+        found = [item for page in obstore.list(connected(root), folder or None) for item in page]
+    except _REFUSALS as error:
+        raise refused(error, f"{root}/{folder}") from error
+    return sorted((_listed(root, item) for item in found), key=lambda file: file.key)
 
 
-def _none_missing(found: Sequence[Input], text: str, pattern: str) -> list[Input]:
-    if not found:
-        what = f"the folder holds no file {pattern}" if pattern else "nothing matches"
-        raise DataError(what, where=text, fix="check the path; relative ones start from the working folder")
-    return list(found)
+def _listed(root: str, about: Any) -> RemoteFile:
+    tag = about["e_tag"]
+    return RemoteFile(root, about["path"], about["size"], tag or str(about["last_modified"]), tag)
 
 
-def local_paths(inputs: Sequence[Input]) -> list[Path]:
-    """The paths of inputs that all have to be local.
-
-    Raises
-    ------
-    SettingError
-        If one is an object of a remote store.
-    """
-    for found in inputs:
-        if not isinstance(found, FileInput):
-            raise SettingError(f"path: {found.name} is a URL: download the file first")
-    return [found.path for found in inputs if isinstance(found, FileInput)]
+def refused(error: Exception, where: str) -> DataError:
+    """The error for what a store does not give."""
+    text = str(error).split("\n", 1)[0]
+    return DataError(
+        f"the object cannot be read: {text}",
+        where=where,
+        fix="check the URL, the rights, and the environment variables (AWS_…) by which the store is reached",
+    )

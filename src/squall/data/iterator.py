@@ -12,7 +12,8 @@ import itertools
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from types import TracebackType
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -91,6 +92,13 @@ def shares(
     within each, come in a new order every epoch; a slot's blocks of one partition follow
     each other, so that it is fetched once.
     """
+    return all_shares(manifest, block_rows, seed, epoch, n_slots)[slot]
+
+
+def all_shares(
+    manifest: TrainingManifest, block_rows: int, seed: int, epoch: int, n_slots: int
+) -> list[list[Share]]:
+    """What each slot visits; see :func:`shares`."""
     draw = rng(_DEAL, seed, epoch)
     blocks: list[Share] = []
     for partition in draw.permutation(len(manifest.partitions)).tolist():
@@ -98,7 +106,7 @@ def shares(
         starts = draw.permutation(-(-rows // block_rows)) * block_rows
         blocks += [Share(partition, start, min(start + block_rows, rows)) for start in starts.tolist()]
     cuts = _cuts(np.array([b.stop - b.start for b in blocks], dtype=np.int64), n_slots)
-    return blocks[cuts[slot] : cuts[slot + 1]]
+    return [blocks[low:high] for low, high in itertools.pairwise(cuts)]
 
 
 def _cuts(rows: Int64, n_slots: int) -> list[int]:
@@ -135,6 +143,54 @@ class _Group(NamedTuple):
 def epoch_minibatches(visits: list[Share], batch_size: int) -> int:
     """Minibatches of one slot's epoch, known without reading any data."""
     return sum(n_minibatches(share.stop - share.start, batch_size) for share in visits)
+
+
+@dataclass(frozen=True)
+class Deal:
+    """How the rows of a training set are dealt to the slots of a job."""
+
+    manifest: TrainingManifest
+    block_rows: int
+    n_slots: int
+    batch_size: int
+    seed: int
+
+    @staticmethod
+    def of(manifest: TrainingManifest, n_slots: int, batch_size: int, seed: int) -> Deal:
+        """With row blocks as :func:`block_rows` wants them."""
+        return Deal(manifest, block_rows(manifest, n_slots, batch_size), n_slots, batch_size, seed)
+
+    def shares(self, epoch: int) -> list[list[Share]]:
+        """What each slot visits in an epoch."""
+        return all_shares(self.manifest, self.block_rows, self.seed, epoch, self.n_slots)
+
+    def minibatches(self, epoch: int) -> list[int]:
+        """Minibatches of each slot in an epoch."""
+        return [epoch_minibatches(visits, self.batch_size) for visits in self.shares(epoch)]
+
+    def has_rows(self, epoch: int) -> list[int]:
+        """1 for each slot that has rows, else 0; the same in each epoch."""
+        return [int(bool(visits)) for visits in self.shares(0)]
+
+
+class Visits(Protocol):
+    """What one slot has left to visit; iterated once, inside ``with``.
+
+    ``fetch_s`` are seconds spent in reading, ``wait_s`` those in which the consumer waited for that,
+    ``bytes_in`` bytes of the partitions read.
+    """
+
+    fetch_s: float
+    wait_s: float
+    bytes_in: int
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+    def __iter__(self) -> Iterator[BlockVisit]: ...
 
 
 class MinibatchStream:

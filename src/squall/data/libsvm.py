@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from squall._kernels import LibsvmParser
 from squall.config import Problems, Run
-from squall.data.byte_sources import Input, Seen, find_inputs, path_problems
 from squall.data.dataset import Dataset
+from squall.data.finding import Paths, find_inputs, path_problems
+from squall.data.inputs import Input, Seen
 from squall.data.labels import check_class_count
-from squall.data.objects import ObjectStore
-from squall.data.parsing import read_text, storage_of
+from squall.data.parsing import read_text
 from squall.data.pieces import Each, split_lines
-from squall.data.skipped import MAX_SHOWN, skipped_warning
+from squall.data.reading import Storage, storage_of
+from squall.data.skipped import Skipped, skipped_warnings
 from squall.data.streams import Piece, is_splittable, line_chunks, lines_before
 from squall.data.tasks import BLOCK_BYTES
 from squall.errors import DataError
@@ -31,14 +31,14 @@ _LOOK_BYTES = 1 << 14
 
 
 def read_libsvm(
-    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    path: Paths,
     *,
     index_base: int | Literal["auto"] = "auto",
     n_features: int | None = None,
     wider: Literal["raise", "drop"] = "raise",
     duplicates: Literal["raise", "sum", "last"] = "raise",
     errors: Literal["raise", "skip"] = "raise",
-    storage: str | os.PathLike[str] | ObjectStore | None = None,
+    storage: Storage = None,
     run: Run | None = None,
 ) -> Dataset:
     """Read LIBSVM (SVMlight) text into a data set: a sparse column ``"x"``, and labels ``"y"``.
@@ -54,8 +54,8 @@ def read_libsvm(
     Parameters
     ----------
     path : str, path or sequence of these
-        Files, patterns (``"part-*.svm"``) or URLs (``s3://``, ``gs://``, ``az://``, ``https://``,
-        ``file://``); plain, gzip, bzip2, xz or zstandard, known by their first bytes.
+        Files, folders, patterns (``"part-*.svm"``) or URLs of these (``s3://``, ``gs://``, ``az://``,
+        ``https://``, ``file://``); plain, gzip, bzip2, xz or zstandard, known by their first bytes.
     index_base : 0, 1 or "auto"
         The index of the first feature.  ``"auto"``: 0 if an index 0 is anywhere in the set, else 1;
         decided once for all files.  Give it where training and test rows are read apart.
@@ -225,7 +225,7 @@ class LibsvmFormat:
             label=LABEL if labels else None,
             classes=([int(label) for label in labels] if whole else list(labels)) if labels else None,
             warnings=_warnings(self, seen, inputs),
-            facts={"format": self.name, "index_base": schema.base, "index_base_given": self.base is not None},
+            facts={"index_base": schema.base, "index_base_given": self.base is not None},
         )
 
     def _parser(self, schema: LibsvmSchema, *, skip: bool, fixed: bool) -> LibsvmParser:
@@ -284,11 +284,8 @@ def _line(piece: Piece, line: int) -> int:
 
 
 def _warnings(form: LibsvmFormat, seen: list[LibsvmSeen], inputs: list[Input]) -> list[str]:
-    warnings = []
-    n_skipped, n_dropped = sum(s.n_skipped for s in seen), sum(s.n_dropped for s in seen)
-    if n_skipped:
-        warnings.append(skipped_warning(n_skipped, [p for s in seen for p in s.problems][:MAX_SHOWN]))
-    if n_dropped:
+    warnings = skipped_warnings(Skipped(True, s.n_skipped, s.problems) for s in seen)
+    if n_dropped := sum(s.n_dropped for s in seen):
         warnings.append(
             f"{inputs[0].name}: {n_dropped:,} entries beyond n_features={form.n_features} were dropped"
         )

@@ -8,7 +8,6 @@ worker's memory.
 from __future__ import annotations
 
 import contextlib
-import io
 import itertools
 import mmap
 import os
@@ -17,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import obstore
@@ -30,7 +29,6 @@ from squall.paths import user_path
 _T = TypeVar("_T")
 _PART = re.compile(r"[A-Za-z0-9._=+@,~-]+")
 _MAX_KEY = 1024  # S3's limit
-_RANGE_BYTES = 1 << 20  # least that is asked for of a remote object
 _PAGE_KEYS = 1000  # that S3 lists by one request
 # What obstore lets through: its own classes, and Python's for missing objects, rights and paths.
 _REFUSALS = (BaseError, OSError, ValueError)
@@ -75,13 +73,6 @@ def checked_key(key: str) -> str:
             fix="use parts of ASCII letters, digits and ._=+@,~- joined by single slashes",
         )
     return key
-
-
-class About(NamedTuple):
-    """Size of an object, and a tag that differs once it is written anew."""
-
-    size: int
-    tag: str
 
 
 class ObjectStore:
@@ -261,44 +252,6 @@ class ObjectStore:
         except _REFUSALS as error:
             raise self._refused(key, error) from error
 
-    def head(self, key: str) -> About | None:
-        """Size and entity tag of an object; None if there is no such object."""
-        checked_key(key)
-        self._count(gets=1)
-        try:
-            if self._folder is not None:
-                stat = (self._folder / key).stat()
-                return About(stat.st_size, str(stat.st_mtime_ns))
-            found = self._request(key, lambda store: obstore.head(store, key))
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise self._refused(key, error) from error
-        return About(found["size"], found["e_tag"] or found["last_modified"].isoformat())
-
-    def open(self, key: str) -> IO[bytes]:
-        """An object as a file that can seek: each read of a remote one asks for that range only.
-
-        Raises
-        ------
-        StoreError
-            If there is no such object; later, if a range cannot be read.
-        """
-        about = self.head(key)
-        if about is None:
-            raise StoreError("the object does not exist", where=self._name(key), fix="check its URL")
-        if self._folder is not None:
-            return (self._folder / key).open("rb")
-        return io.BufferedReader(_RemoteObject(about.size, partial(self._range, key)), _RANGE_BYTES)
-
-    def _range(self, key: str, start: int, stop: int) -> bytes:
-        self._count(gets=1)
-        try:
-            found = self._request(key, lambda store: obstore.get_range(store, key, start=start, end=stop))
-        except FileNotFoundError as error:
-            raise self._refused(key, error) from error
-        return bytes(found)
-
     def exists(self, key: str) -> bool:
         """Whether there is an object of this name."""
         checked_key(key)
@@ -459,35 +412,6 @@ class ObjectStore:
         elif isinstance(error, FileNotFoundError):
             fix = "no folder can be made there: choose another `storage`"
         return StoreError(f"the object store refused: {text}", where=self._name(key), fix=fix)
-
-
-class _RemoteObject(io.RawIOBase):
-    """An object that is read range by range; ``read_range(start, stop)`` does so."""
-
-    def __init__(self, size: int, read_range: Callable[[int, int], bytes]) -> None:
-        self._size, self._at, self._read_range = size, 0, read_range
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        stop = min(self._at + len(buffer), self._size)
-        if stop <= self._at:
-            return 0
-        found = self._read_range(self._at, stop)
-        buffer[: len(found)] = found
-        self._at += len(found)
-        return len(found)
 
 
 def _parse(text: str) -> tuple[str, Path | None]:

@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any
 
+from squall.config import Problems
 from squall.data.arrow import pyarrow
 from squall.data.dataset import Dataset
+from squall.data.finding import Paths, find_inputs, path_problems
 from squall.data.ingest import store_blocks
-from squall.data.inputs import Input, Paths, find_inputs
-from squall.data.objects import ObjectStore
+from squall.data.inputs import Input, Seen
 from squall.data.parquet_reader import ParquetReader
-from squall.data.partitions import FORMAT_VERSION
-from squall.data.reading import Storage, stored_dataset
-from squall.errors import SettingError
+from squall.data.reading import Storage, storage_of, stored_dataset
 from squall.records import Manifest
 
 _READER_VERSION = 1
@@ -43,9 +42,9 @@ def read_parquet(
 
     Parameters
     ----------
-    path : str, path or list of them
-        A file, a pattern such as ``"clicks/*.parquet"``, a folder (all ``*.parquet`` below it),
-        ``s3://bucket/key``, or a list of them.
+    path : str, path or sequence of these
+        Files, folders (all ``*.parquet`` below them), patterns or URLs, as for `read_csv`; of objects in
+        a store the ranges that are needed are asked for.
     label : str, optional
         The label column; it is removed from the features, its values become the sorted label map.
     weight : str, optional
@@ -76,16 +75,16 @@ def read_parquet(
         If a column holds no value at all; if values are written in folders' names (``year=2020/``),
         which are not read.
     """
-    _check_settings(label, weight, columns, categorical)
+    _check_settings(path, label, weight, columns, categorical)
     pyarrow("read_parquet")
-    inputs = find_inputs(path, "*.parquet")
+    inputs, store = find_inputs(path, "*.parquet"), storage_of(storage)
     _warn_of_hive(inputs)
     chosen = None if columns is None else list(columns)
     settings = [label, weight, chosen, sorted(set(categorical))]
 
-    def write(store: ObjectStore, prefix: str) -> Manifest:
+    def write(prefix: str, seen: Seen) -> Manifest:
         reader = ParquetReader(inputs, label, weight, chosen, list(categorical))
-        partitions, missing = store_blocks(store, prefix, reader.blocks())
+        partitions, missing = store_blocks(store, prefix, reader.blocks(seen))
         return Manifest(
             rows=reader.n_rows,
             columns=reader.columns,
@@ -93,24 +92,23 @@ def read_parquet(
             label=label,
             classes=None if reader.classes is None else reader.classes.tolist(),
             missing=missing,
-            source=PurePath(inputs[0].name).name,
             warnings=[
-                f": column {spec.name!r} holds no value; it is kept, as {spec.kind}"
+                f"{inputs[0].name}: column {spec.name!r} holds no value; it is kept, as {spec.kind}"
                 for spec in reader.columns
                 if missing.get(spec.name) == reader.n_rows
             ],
-            format_version=FORMAT_VERSION,
         )
 
-    return stored_dataset("parquet", _READER_VERSION, inputs, settings, storage, write)
+    return stored_dataset("parquet", _READER_VERSION, inputs, settings, store, write)
 
 
-def _check_settings(label: Any, weight: Any, columns: Any, categorical: Any) -> None:
-    wrong = [
-        f"{name}={value!r} is not a column's name"
-        for name, value in (("label", label), ("weight", weight))
-        if value is not None and not isinstance(value, str)
-    ]
+def _check_settings(path: Any, label: Any, weight: Any, columns: Any, categorical: Any) -> None:
+    problems = Problems("read_parquet")
+    for problem in path_problems(path):
+        problems.add(problem)
+    for name, value in (("label", label), ("weight", weight)):
+        if value is not None and not isinstance(value, str):
+            problems.add(f"{name}={value!r} is not a column's name")
     for name, value in (("columns", columns), ("categorical", categorical)):
         if value is None and name == "columns":
             continue
@@ -119,13 +117,12 @@ def _check_settings(label: Any, weight: Any, columns: Any, categorical: Any) -> 
             or not isinstance(value, Sequence)
             or not all(isinstance(v, str) for v in value)
         ):
-            wrong.append(f"{name}={value!r} is not a list of columns' names")
+            problems.add(f"{name}={value!r} is not a list of columns' names")
         elif len(set(value)) != len(value):
-            wrong.append(f"{name} names a column twice")
+            problems.add(f"{name} names a column twice")
     if label is not None and label == weight:
-        wrong.append(f"label and weight are both {label!r}")
-    if wrong:
-        raise SettingError("read_parquet: " + "; ".join(wrong), fix="see help(squall.read_parquet)")
+        problems.add(f"label and weight are both {label!r}")
+    problems.raise_if_any()
 
 
 def _warn_of_hive(inputs: list[Input]) -> None:

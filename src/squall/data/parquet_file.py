@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from squall.data.arrow import pyarrow
-from squall.data.inputs import Input
+from squall.data.inputs import Input, Seen, seekable, unseen
 from squall.data.text import checked_names
 from squall.errors import DataError
 
@@ -15,7 +15,7 @@ _BUFFER_BYTES = 1 << 20  # read ahead, of each column
 
 
 @contextmanager
-def opened(found: Input, text: list[str] | None = None) -> Iterator[Any]:
+def opened(found: Input, text: list[str] | None = None, seen: Seen = unseen) -> Iterator[Any]:
     """The file as pyarrow's ``ParquetFile``; columns ``text`` come as dictionaries.
 
     Raises
@@ -26,7 +26,7 @@ def opened(found: Input, text: list[str] | None = None) -> Iterator[Any]:
     pa = pyarrow("read_parquet")
     import pyarrow.parquet as pq
 
-    with found.open() as raw:
+    with seekable(found, seen) as raw:
         try:
             file = pq.ParquetFile(
                 raw,

@@ -10,7 +10,7 @@ import numpy as np
 
 from squall.data.arrow import Kind, Sort, arrow_column, kind_of, pyarrow, sort_of
 from squall.data.hints import column_hint
-from squall.data.inputs import Input
+from squall.data.inputs import Input, Seen, unseen
 from squall.data.labels import Classes, check_class_count
 from squall.data.parquet_file import batches_of, null_count, opened, stored_bytes, types
 from squall.errors import DataError
@@ -233,12 +233,15 @@ class ParquetReader:
 
     # ---------------------------------------------------------------------------------- rows
 
-    def blocks(self, target_bytes: int = 10_000_000) -> Iterator[RawBlock]:
-        """Rows in the files' order, in blocks of about ``target_bytes`` when stored."""
+    def blocks(self, seen: Seen = unseen, target_bytes: int = 10_000_000) -> Iterator[RawBlock]:
+        """Rows in the files' order, in blocks of about ``target_bytes`` when stored.
+
+        ``seen`` is told how many bytes were read.
+        """
         extra = [name for name in (self._label, self._weight) if name]
         rows = int(min(_MAX_ROWS, max(1, target_bytes // self._row_bytes)))
         text = [*self._text, *(n for n in extra if n == self._label and self._sort(n) == "text")]
-        for found, first_row, table in self._tables([*self._names, *extra], text, rows):
+        for found, first_row, table in self._tables([*self._names, *extra], text, rows, seen):
             columns: dict[str, Column] = {}
             for name in self._names:
                 where = f"{found.name}: column {name!r}"
@@ -252,12 +255,12 @@ class ParquetReader:
             yield RawBlock(table.num_rows, columns, labels, weights)
 
     def _tables(
-        self, names: list[str], text: list[str], rows: int = _MAX_ROWS
+        self, names: list[str], text: list[str], rows: int = _MAX_ROWS, seen: Seen = unseen
     ) -> Iterator[tuple[Input, int, Any]]:
         """(file, number of its first row, table of about ``rows`` rows); a table is of one file."""
         pa = pyarrow("read_parquet")
         for found in self._inputs:
-            with opened(found, text) as file:
+            with opened(found, text, seen) as file:
                 first = n = 0
                 batches: list[Any] = []
                 for batch in batches_of(

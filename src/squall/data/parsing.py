@@ -1,36 +1,23 @@
-"""Where text is parsed: in this process, or if it is large by functions; a line shows how far it is."""
+"""Where text is parsed: in this process, or if it is large by functions."""
 
 from __future__ import annotations
 
-import os
-import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from squall.config import Run, available_cores, checked_run, current_run
-from squall.data.byte_sources import Input, close_connections
+from squall.config import Run, available_cores, checked_run
 from squall.data.dataset import Dataset
-from squall.data.objects import ObjectStore, default_storage
+from squall.data.inputs import Input, Seen
+from squall.data.objects import ObjectStore
 from squall.data.pieces import grouped_pieces
-from squall.data.tasks import Parsed, Task, TextFormat, run_task, stored_text
+from squall.data.reading import stored_dataset
+from squall.data.tasks import Parsed, Task, TextFormat, run_task, write_all
+from squall.records import Manifest
 from squall.registry import CALLS
-from squall.terminal import REFRESH_S, end_line, rewrite, someone_looks
-from squall.units import format_size
 
 LARGE_BYTES = 256_000_000
 """From here on functions parse."""
-
-_SLOW_S = 1.0  # a reading of less time shows nothing
-
-
-def storage_of(storage: str | os.PathLike[str] | ObjectStore | None, run: Run | None) -> ObjectStore:
-    """Where a data set is kept: as asked for, else where the run keeps its objects."""
-    if isinstance(storage, ObjectStore):
-        return storage
-    chosen = storage if storage is not None else (run or current_run()).storage
-    return ObjectStore(default_storage() if chosen is None else chosen)
 
 
 def read_text(
@@ -46,26 +33,26 @@ def read_text(
         If they cannot be read or stored.
     """
     run = checked_run(run, f"read_{form.name}")
-    total = sum(source.size for source in inputs)
-    call = CALLS.load("map")(run, inputs, store) if total >= LARGE_BYTES else None
+    is_large = sum(source.size for source in inputs) >= LARGE_BYTES
+    call = CALLS.load("map")(run, inputs, store) if is_large else None
 
     def each(fn: Callable[[Any], Any], items: list[Any]) -> list[Any]:
         return list((call or _in_threads)(fn, items))
 
-    def parse(tasks: list[Task]) -> list[Parsed]:
-        with Progress(form.name, total) as progress:
+    def write(prefix: str, seen: Seen) -> Manifest:
+        def parse(tasks: list[Task]) -> list[Parsed]:
             if call is None:
-                return list(_in_threads(lambda task: run_task(task, progress.add, store), tasks))
+                return list(_in_threads(lambda task: run_task(task, seen, store), tasks))
             parsed = []
             for task, result in zip(tasks, call(run_task, tasks), strict=True):
-                progress.add(sum(piece.n_bytes for piece in task.pieces))
+                seen(sum(piece.n_bytes for piece in task.pieces))
                 parsed.append(result)
             return parsed
 
-    try:
-        return stored_text(form, inputs, store, lambda: grouped_pieces(inputs, form.split, each), parse)
-    finally:
-        close_connections()
+        groups = grouped_pieces(inputs, form.split, each)
+        return write_all(form, inputs, store, prefix, groups, parse)
+
+    return stored_dataset(form.name, form.version, inputs, form, store, write)
 
 
 def _in_threads(fn: Callable[[Any], Any], items: list[Any]) -> Iterator[Any]:
@@ -81,47 +68,3 @@ def _in_threads(fn: Callable[[Any], Any], items: list[Any]) -> Iterator[Any]:
         finally:
             for future in futures:
                 future.cancel()
-
-
-class Progress:
-    """``reading libsvm: 1.2 GB of 2.0 GB  310 MB/s``, rewritten where someone looks at it.
-
-    Parameters
-    ----------
-    what : str
-        Is read.
-    total : int
-        Bytes there are.
-    """
-
-    def __init__(self, what: str, total: int) -> None:
-        self._what, self._total, self._done = what, total, 0
-        self._start = self._shown = time.monotonic()
-        self._looks, self._has_line = someone_looks(), False
-        self._lock = threading.Lock()
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._has_line:
-            rewrite(self._line())
-            end_line()
-
-    def add(self, n_bytes: int) -> None:
-        """So many more were read."""
-        if not self._looks:
-            return
-        with self._lock:
-            self._done += n_bytes
-            now = time.monotonic()
-            if now - self._start > _SLOW_S and now - self._shown > REFRESH_S:
-                self._shown, self._has_line = now, True
-                rewrite(self._line())
-
-    def _line(self) -> str:
-        rate = self._done / max(time.monotonic() - self._start, 1e-9)
-        return (
-            f"reading {self._what}: {format_size(self._done)} of {format_size(self._total)}"
-            f"  {format_size(rate)}/s"
-        )

@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import Any
 
 from squall._kernels import csv_follow
-from squall.data.byte_sources import Input
-from squall.data.csv_chunks import Dialect
+from squall.data.dialects import Dialect
+from squall.data.inputs import Input
 from squall.data.streams import BOM, Piece, Text, is_splittable
 
 Each = Callable[[Callable[[Any], Any], list[Any]], list[Any]]  # calls a function for every item

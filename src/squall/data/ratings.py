@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal
 
+from squall.config import Problems
 from squall.data.dataset import Dataset
+from squall.data.finding import Paths, find_inputs, path_problems
 from squall.data.ingest import store_blocks, store_dictionary
-from squall.data.inputs import Paths, find_inputs, local_paths
+from squall.data.inputs import Seen
 from squall.data.objects import ObjectStore
-from squall.data.partitions import FORMAT_VERSION
 from squall.data.ratings_duplicates import Duplicate, drop_rows, find_duplicates
 from squall.data.ratings_form import Roles, rating_forms
 from squall.data.ratings_reader import RatingsReader
-from squall.data.reading import Storage, stored_dataset
-from squall.errors import DataError, SettingError
+from squall.data.reading import Storage, storage_of, stored_dataset
+from squall.data.skipped import Skipped, skipped_warnings
+from squall.errors import DataError
 from squall.records import ColumnSpec, Manifest, PartitionInfo
 
 _READER_VERSION = 1
@@ -46,8 +48,8 @@ def read_ratings(
 
     Parameters
     ----------
-    path : str, path or list of them
-        A local file, a folder, a pattern, or a list of them; all written alike.
+    path : str, path or sequence of these
+        Files, folders, patterns or URLs, as for `read_csv`; all written alike.
     user, item, rating, time : str or int
         Name (or number, from 0 on) of each column; ``"auto"`` finds usual names, or without a header takes
         the first four in this order.  ``rating=None`` or ``time=None``: there is none, or it is to
@@ -59,8 +61,8 @@ def read_ratings(
     duplicates : str
         When a user has rated an item more than once: ``"raise"`` an error, ``"keep"`` all ratings, or only
         the ``"first"`` or ``"last"`` in the order of the files.
-    errors : str
-        What to do with a malformed record: ``"raise"`` an error, or ``"skip"`` it and warn.
+    errors : {"raise", "skip"}
+        What to do about a malformed record.  Skipped ones are counted, and the first ten told.
     storage : str, path or ObjectStore, optional
         Where to keep the data set; see :func:`squall.data.objects.default_storage`.
 
@@ -80,18 +82,20 @@ def read_ratings(
         Of records that were skipped, and of duplicates that were dropped.
     """
     roles = Roles(user, item, rating, time)
-    _check_settings(roles, separator, header, duplicates, errors)
-    inputs = find_inputs(path)
-    paths = local_paths(inputs)
+    _check_settings(path, roles, separator, header, duplicates, errors)
+    inputs, store = find_inputs(path), storage_of(storage)
     settings = [user, item, rating, time, separator, header, duplicates, errors]
 
-    def write(store: ObjectStore, prefix: str) -> Manifest:
-        reader = RatingsReader(rating_forms(paths, roles, separator, header), errors == "skip")
-        partitions, _ = store_blocks(store, prefix, reader.blocks())
-        partitions, told = _without_duplicates(store, partitions, reader, duplicates)
+    def write(prefix: str, seen: Seen) -> Manifest:
+        skipped = Skipped(errors == "skip")
+        reader = RatingsReader(rating_forms(inputs, roles, separator, header), skipped)
+        partitions, _ = store_blocks(store, prefix, reader.blocks(seen))
+        partitions, told = _without_duplicates(store, partitions, reader, duplicates, inputs[0].name)
         rows = sum(p.rows for p in partitions)
         if rows == 0:
-            raise DataError("there are no ratings", where=str(paths[0]), fix="check `header` and `separator`")
+            raise DataError(
+                "there are no ratings", where=inputs[0].name, fix="check `header` and `separator`"
+            )
         columns = [ColumnSpec("user", "categorical"), ColumnSpec("item", "categorical")]
         if reader.has_time:
             columns.append(ColumnSpec("time", "int64"))
@@ -105,16 +109,17 @@ def read_ratings(
             partitions=partitions,
             label="rating" if reader.has_rating else None,
             dictionaries=dictionaries,
-            source=paths[0].name,
-            warnings=[*reader.skipped.warnings("records"), *told],
-            format_version=FORMAT_VERSION,
+            warnings=[
+                *skipped_warnings([skipped], "record"),
+                *(f"{inputs[0].name}: {text}" for text in told),
+            ],
         )
 
-    return stored_dataset("ratings", _READER_VERSION, inputs, settings, storage, write)
+    return stored_dataset("ratings", _READER_VERSION, inputs, settings, store, write)
 
 
 def _without_duplicates(
-    store: ObjectStore, partitions: list[PartitionInfo], reader: RatingsReader, policy: Policy
+    store: ObjectStore, partitions: list[PartitionInfo], reader: RatingsReader, policy: Policy, where: str
 ) -> tuple[list[PartitionInfo], list[str]]:
     """(partitions by that policy, what to tell about it)."""
     if policy == "keep":
@@ -128,7 +133,7 @@ def _without_duplicates(
     dropped = [d.later if policy == "first" else d.earlier for d in found]
     if not dropped:
         return partitions, []
-    told = f": {len(dropped):,} ratings of an item by the same user dropped: the {policy} one was kept"
+    told = f"{where}: {len(dropped):,} ratings of an item by the same user dropped: the {policy} one was kept"
     return drop_rows(store, partitions, dropped), [told]
 
 
@@ -141,19 +146,20 @@ def _twice(reader: RatingsReader, found: Duplicate) -> DataError:
     )
 
 
-def _check_settings(roles: Roles, separator: Any, header: Any, duplicates: Any, errors: Any) -> None:
-    wrong = []
+def _check_settings(
+    path: Any, roles: Roles, separator: Any, header: Any, duplicates: Any, errors: Any
+) -> None:
+    problems = Problems("read_ratings")
+    for problem in path_problems(path):
+        problems.add(problem)
     for name, value in roles._asdict().items():
         optional = name in ("rating", "time")
         if isinstance(value, bool) or not (isinstance(value, str | int) or (optional and value is None)):
-            wrong.append(f"{name}={value!r} is not a column's name or number")
+            problems.add(f"{name}={value!r} is not a column's name or number")
     if separator not in _SEPARATORS:
-        wrong.append(f"separator={separator!r} is none of {', '.join(map(repr, _SEPARATORS))}")
-    if header not in (True, False, "auto") or (isinstance(header, int) and not isinstance(header, bool)):
-        wrong.append(f'header={header!r} is neither True, False nor "auto"')
-    if duplicates not in ("raise", "keep", "first", "last"):
-        wrong.append(f'duplicates={duplicates!r} is none of "raise", "keep", "first", "last"')
-    if errors not in ("raise", "skip"):
-        wrong.append(f'errors={errors!r} is neither "raise" nor "skip"')
-    if wrong:
-        raise SettingError("read_ratings: " + "; ".join(wrong), fix="see help(squall.read_ratings)")
+        problems.add(f"separator={separator!r} is none of {', '.join(map(repr, _SEPARATORS))}")
+    if not isinstance(header, bool) and header != "auto":
+        problems.add(f'header={header!r} is neither True, False nor "auto"')
+    problems.choice("duplicates", duplicates, ["raise", "keep", "first", "last"])
+    problems.choice("errors", errors, ["raise", "skip"])
+    problems.raise_if_any()

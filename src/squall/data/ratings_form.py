@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import NamedTuple
 
-from squall.data.delimited import Delimited, start_of
-from squall.data.files import read_chunks
+from squall.data.dialects import UNIT, Dialect
 from squall.data.hints import column_hint
+from squall.data.inputs import Input
+from squall.data.streams import BOM, read_chunks
 from squall.errors import DataError
 
 # Usual names, without what is neither letter nor digit.
@@ -37,14 +37,15 @@ class Roles(NamedTuple):
 class RatingForm(NamedTuple):
     """How a file is written, and which of its columns are what."""
 
-    form: Delimited
+    source: Input
+    dialect: Dialect
     user: int
     item: int
     rating: int | None
     time: int | None
 
 
-def rating_forms(paths: list[Path], roles: Roles, separator: str, header: bool | str) -> list[RatingForm]:
+def rating_forms(inputs: list[Input], roles: Roles, separator: str, header: bool | str) -> list[RatingForm]:
     """How each of the files is written; the same columns have to be there in all.
 
     Raises
@@ -52,41 +53,45 @@ def rating_forms(paths: list[Path], roles: Roles, separator: str, header: bool |
     DataError
         If a file has no line, or its columns are not found.
     """
-    forms = [_form(path, roles, separator, header) for path in paths]
-    for path, other in zip(paths, forms, strict=True):
+    forms = [_form(source, roles, separator, header) for source in inputs]
+    for source, other in zip(inputs, forms, strict=True):
         for name in ("rating", "time"):
             if (getattr(other, name) is None) != (getattr(forms[0], name) is None):
                 raise DataError(
-                    f"one of the files has a {name} and another has none: {paths[0]}",
-                    where=str(path),
+                    f"one of the files has a {name} and another has none: {inputs[0].name}",
+                    where=source.name,
                     fix=f"name the column ({name}=), or leave it out of all: {name}=None",
                 )
     return forms
 
 
-def _form(path: Path, roles: Roles, separator: str, header: bool | str) -> RatingForm:
-    line, mark = start_of(path)
-    between = _separator(line, path) if separator == "auto" else separator
+def _form(source: Input, roles: Roles, separator: str, header: bool | str) -> RatingForm:
+    line = _first_line(source)
+    between = _separator(line, source.name) if separator == "auto" else separator
     fields = [part.strip().strip('"') for part in line.decode(errors="replace").split(between)]
     names = [_RECBOLE.sub("", field) for field in fields]
-    has_header = _is_header(fields, names) if header == "auto" else header
-    columns = _columns(names if has_header else None, len(fields), roles, str(path))
-    quote = ord('"') if between in ",;" else 0
-    form = Delimited(path, between.encode(), quote, len(fields), 1, mark)
-    if has_header:
-        form = _after_first_line(form, path)
-    return RatingForm(form, *columns)
+    has_header = _is_header(fields, names) if header == "auto" else bool(header)
+    columns = _columns(names if has_header else None, len(fields), roles, source.name)
+    dialect = Dialect(
+        has_header,
+        ord(between) if len(between) == 1 else UNIT,
+        missing=[],
+        quote=ord('"') if between in ",;" else 0,
+        between=between.encode() if len(between) > 1 else b"",
+    )
+    return RatingForm(source, dialect, *columns)
 
 
-def _after_first_line(form: Delimited, path: Path) -> Delimited:
-    start = next(read_chunks(path, 1 << 20))
-    blank = len(start[form.skip_bytes :]) - len(start[form.skip_bytes :].lstrip(b"\r\n \t"))
-    end = start.find(b"\n", form.skip_bytes + blank) + 1 or len(start)
-    lines = start[:end].count(b"\n")
-    return Delimited(path, form.separator, form.quote, form.n_columns, 1 + lines, end)
+def _first_line(source: Input) -> bytes:
+    """The first line that is not blank."""
+    start = next(read_chunks(source), b"").removeprefix(BOM)
+    line = next((line for line in start.splitlines() if line.strip()), None)
+    if line is None:
+        raise DataError("the file holds no records", where=source.name)
+    return line
 
 
-def _separator(line: bytes, path: Path) -> str:
+def _separator(line: bytes, path: str) -> str:
     for between in ("::", "\t", ",", ";", "|", " "):
         if between.encode() in line.strip():
             return between

@@ -8,8 +8,12 @@ from typing import Any
 import numpy as np
 
 from squall._kernels import StringDictionary
-from squall.data.delimited import Mask, Records, Skipped, read_records
+from squall.data.csv_chunks import read_records
+from squall.data.csv_columns import Chunk, Mask
+from squall.data.inputs import Seen, unseen
 from squall.data.ratings_form import RatingForm
+from squall.data.skipped import Skipped
+from squall.data.streams import Piece
 from squall.errors import DataError
 from squall.records import CategoricalColumn, Column, Float64, Int64, NumericColumn, RawBlock
 
@@ -25,18 +29,12 @@ class RatingsReader:
     ----------
     forms : list of RatingForm
         The files.
-    skip : bool
-        Whether malformed records are skipped.
-
-    Attributes
-    ----------
     skipped : Skipped
-        What was skipped so far.
+        Takes up malformed records.
     """
 
-    def __init__(self, forms: list[RatingForm], skip: bool) -> None:
-        self._forms = forms
-        self.skipped = Skipped(skip)
+    def __init__(self, forms: list[RatingForm], skipped: Skipped) -> None:
+        self._forms, self._skipped = forms, skipped
         self._ids = {"user": StringDictionary(), "item": StringDictionary()}
         self.has_rating = forms[0].rating is not None
         self.has_time = forms[0].time is not None
@@ -45,8 +43,10 @@ class RatingsReader:
         """The ids of users or items by code, once all blocks have been read."""
         return CategoricalColumn(np.zeros(0, dtype=np.int32), *self._ids[name].to_arrays())
 
-    def blocks(self, target_bytes: int = 10_000_000) -> Iterator[RawBlock]:
+    def blocks(self, seen: Seen = unseen, target_bytes: int = 10_000_000) -> Iterator[RawBlock]:
         """Rows in the files' order; their categorical columns leave out what `dictionary` gives.
+
+        ``seen`` is told how many bytes were read.
 
         Raises
         ------
@@ -56,7 +56,7 @@ class RatingsReader:
         rows = max(1, target_bytes // _ROW_BYTES)
         parts: list[tuple[Any, ...]] = []
         n = 0
-        for form, records, ratings, times in self._clean(self.skipped):
+        for form, records, ratings, times in self._clean(self._skipped, seen):
             users = records.codes(form.user, self._ids["user"])
             items = records.codes(form.item, self._ids["item"])
             parts.append((users, items, ratings, times))
@@ -80,12 +80,14 @@ class RatingsReader:
             columns["time"] = NumericColumn(times)
         return RawBlock(len(users), columns, ratings)
 
-    def _clean(self, skipped: Skipped) -> Iterator[tuple[RatingForm, Records, Float64 | None, Int64 | None]]:
+    def _clean(
+        self, skipped: Skipped, seen: Seen = unseen
+    ) -> Iterator[tuple[RatingForm, Chunk, Float64 | None, Int64 | None]]:
         """Records without those that are malformed, and their numbers."""
         for form in self._forms:
-            for records in read_records(form.form, skipped):
-                ratings = None if form.rating is None else records.float64(form.rating)
-                times, whole = (None, None) if form.time is None else records.int64(form.time)
+            for records in read_records(Piece(form.source), form.dialect, 0, skipped, seen):
+                ratings = None if form.rating is None else records.float64(form.rating)[0]
+                times, whole = (None, None) if form.time is None else records.whole(form.time)
                 good = {form.user: records.is_text(form.user), form.item: records.is_text(form.item)}
                 if form.rating is not None and ratings is not None:
                     good[form.rating] = np.isfinite(ratings)
@@ -103,7 +105,7 @@ class RatingsReader:
 
     def locate(self, row: int) -> tuple[str, str, str]:
         """(``file:line`` of that rating, its user, its item); reads the files again."""
-        for form, records, _, _ in self._clean(Skipped(self.skipped.allowed)):
+        for form, records, _, _ in self._clean(Skipped(self._skipped.allowed)):
             if row < records.n_rows:
                 where = records.where(row, form.user).rpartition(":")[0]
                 return where, records.text(row, form.user), records.text(row, form.item)
@@ -111,9 +113,7 @@ class RatingsReader:
         raise AssertionError("the files have fewer rows than before")
 
 
-def _tell_bad(
-    form: RatingForm, records: Records, good: dict[int, Mask], keep: Mask, skipped: Skipped
-) -> None:
+def _tell_bad(form: RatingForm, records: Chunk, good: dict[int, Mask], keep: Mask, skipped: Skipped) -> None:
     expected = {
         form.user: "an id of a user, as UTF-8 text",
         form.item: "an id of an item, as UTF-8 text",

@@ -7,16 +7,27 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
+from squall.config import Run, current_run
 from squall.data.dataset import Dataset
-from squall.data.files import changed
 from squall.data.ingest import stored_source
-from squall.data.inputs import Input
+from squall.data.inputs import Input, Seen, close_connections
 from squall.data.objects import ObjectStore, default_storage
 from squall.data.partitions import FORMAT_VERSION
+from squall.data.progress import Progress
 from squall.data.sources import digest
 from squall.records import Manifest
 
 Storage = str | os.PathLike[str] | ObjectStore | None
+
+
+def storage_of(storage: Storage, run: Run | None = None) -> ObjectStore:
+    """Where a data set is kept: as asked for, else where the run keeps its objects."""
+    if isinstance(storage, ObjectStore):
+        return storage
+    chosen = storage if storage is not None else (run or current_run()).storage
+    return ObjectStore(default_storage() if chosen is None else chosen)
 
 
 def stored_dataset(
@@ -24,8 +35,8 @@ def stored_dataset(
     version: int,
     inputs: Sequence[Input],
     settings: Any,
-    storage: Storage,
-    write: Callable[[ObjectStore, str], Manifest],
+    store: ObjectStore,
+    write: Callable[[str, Seen], Manifest],
 ) -> Dataset:
     """The data set of these inputs: as it is stored, or else made by ``write``.
 
@@ -39,34 +50,54 @@ def stored_dataset(
         What is read.
     settings : plain data
         All else that the result depends on.
-    storage : str, path or ObjectStore, optional
-        Where to keep the data set; see :func:`squall.data.objects.default_storage`.
+    store : ObjectStore
+        Where the data set is kept, found by its content and settings.
     write : callable
-        ``write(store, prefix)`` stores all partitions and gives their manifest.
+        ``write(prefix, seen)`` stores all partitions below ``prefix`` and gives their manifest, without
+        what is the same for all readers; ``seen`` is to be told how many bytes were read.
 
     Raises
     ------
     DataError
         If an input changes while it is read; then nothing opens.
     """
-    store = storage if isinstance(storage, ObjectStore) else ObjectStore(storage or default_storage())
-    stamps = [found.stamp() for found in inputs]
-    versions = [found.version() for found in inputs]
-    prefix = f"datasets/{digest([reader, version, FORMAT_VERSION, versions, settings])}"
+    names = [found.name for found in inputs]
+    marks = [f"\0{i}\0" for i in range(len(inputs))]
 
     def build() -> Manifest:
-        now = [found.stamp() for found in inputs]
-        for found, then, known, stamp in zip(inputs, stamps, versions, now, strict=True):
-            if then != stamp and found.version() != known:  # much later, to mend what was damaged
-                raise changed(found.name)
-        manifest = write(store, prefix)
-        for found, stamp in zip(inputs, now, strict=True):
-            if found.stamp() != stamp:
-                raise changed(found.name)  # before the manifest is stored
-        return manifest
+        try:
+            for found in inputs:
+                found.check_unchanged()  # much later, to mend what was damaged
+            with Progress(reader, sum(found.size for found in inputs)) as progress:
+                manifest = write(prefix, progress.add)
+            for found in inputs:
+                found.check_unchanged()  # before the manifest is stored: no data set opens
+        finally:
+            close_connections()
+        more = f" and {len(inputs) - 1:,} more" if len(inputs) > 1 else ""
+        return msgspec.structs.replace(
+            manifest,
+            source=names[0] + more,
+            warnings=_renamed(manifest.warnings, names, marks),
+            facts={"format": reader, **manifest.facts},
+            format_version=FORMAT_VERSION,
+        )
 
-    origin = inputs[0].name + (f" and {len(inputs) - 1:,} more" if len(inputs) > 1 else "")
-    source = stored_source(store, prefix, origin, build)
-    for warning in source.manifest.warnings:  # each time: whoever reads now may not have read then
-        warnings.warn(f"{origin}{warning}", UserWarning, stacklevel=3)
+    try:
+        content = [found.identity() for found in inputs]
+        prefix = f"datasets/{digest([reader, version, FORMAT_VERSION, content, settings])}"
+        source = stored_source(store, prefix, names[0], build)
+    finally:
+        close_connections()
+    # Each time: whoever reads now may not have read then, nor by these names.
+    for warning in _renamed(source.manifest.warnings, marks, names):
+        warnings.warn(warning, UserWarning, stacklevel=3)
     return Dataset(source)
+
+
+def _renamed(texts: list[str], old: list[str], new: list[str]) -> list[str]:
+    """Texts in which names are exchanged; longer ones first, which may begin with others."""
+    pairs = sorted(zip(old, new, strict=True), key=lambda pair: -len(pair[0]))
+    for before, after in pairs:
+        texts = [text.replace(before, after) for text in texts]
+    return texts

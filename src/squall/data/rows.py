@@ -156,6 +156,25 @@ def _gather(indptr: Int64, rows: Rows) -> tuple[Int64, Int64]:
 # ------------------------------------------------------------------------ joining raw blocks
 
 
+def join_training(blocks: list[Block]) -> Block:
+    """The rows of training blocks of one kind and width, one after the other."""
+    if len(blocks) == 1:
+        return blocks[0]
+    labels, weights = np.concatenate([b.labels for b in blocks]), join_weights(blocks)
+    dense = [b.features for b in blocks if isinstance(b, DenseBlock)]
+    if dense:
+        return DenseBlock(np.concatenate(dense), labels, weights)
+    sparse = [b for b in blocks if isinstance(b, CsrBlock)]
+    values = None
+    if any(b.values is not None for b in sparse):
+        ones = [np.ones(len(b.indices), dtype=np.float32) if b.values is None else b.values for b in sparse]
+        values = np.concatenate(ones)
+    indptr = _indptr(np.concatenate([np.diff(b.indptr) for b in sparse]))
+    return CsrBlock(
+        indptr, np.concatenate([b.indices for b in sparse]), values, labels, weights, sparse[0].n_features
+    )
+
+
 def raw_bytes(block: RawBlock) -> int:
     """About how many bytes the rows take as stored; dictionaries of text included."""
     fields = ("values", "codes", "offsets", "data", "indptr", "indices")

@@ -7,16 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from squall.data.byte_sources import Input, Seen
-from squall.data.compression import is_damage, opener_of
+from squall.data.compression import MAGIC_BYTES, is_damage, opener_of
+from squall.data.inputs import Input, Seen, unseen
 from squall.errors import DataError
 
 BOM = b"\xef\xbb\xbf"
 MAX_RECORD = 256_000_000
-
-
-def _ignore(n_bytes: int) -> None:
-    """Nobody counts."""
 
 
 def is_splittable(source: Input) -> bool:
@@ -31,14 +27,14 @@ def is_splittable(source: Input) -> bool:
 
 
 def _opener(source: Input) -> Callable[[Any], Any] | None:
-    with source.open(0, _ignore) as file:
+    with source.open(0, unseen) as file:
         start = _start(file)
     return opener_of(start, source.name)
 
 
 def _start(file: io.RawIOBase) -> bytes:
     start = b""
-    while len(start) < 6 and (more := file.read(6 - len(start))):
+    while len(start) < MAGIC_BYTES and (more := file.read(MAGIC_BYTES - len(start))):
         start += more
     return start
 
@@ -61,7 +57,7 @@ class Text:
         and damaged or cut short.
     """
 
-    def __init__(self, source: Input, start: int = 0, seen: Seen = _ignore) -> None:
+    def __init__(self, source: Input, start: int = 0, seen: Seen = unseen) -> None:
         self._name = source.name
         opener = _opener(source) if start == 0 else None
         self._raw = source.open(start, seen)
@@ -75,6 +71,10 @@ class Text:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the input."""
         self._file.close()
         self._raw.close()
 
@@ -98,9 +98,9 @@ class Text:
         return n
 
 
-def read_chunks(source: Input, size: int) -> Iterator[bytes]:
+def read_chunks(source: Input, size: int = 1 << 20, seen: Seen = unseen) -> Iterator[bytes]:
     """The decompressed bytes in chunks of ``size``, the last one shorter; errors as for `Text`."""
-    with Text(source) as text:
+    with Text(source, 0, seen) as text:
         buffer = bytearray(size)
         while n := text.fill(memoryview(buffer)):
             yield bytes(memoryview(buffer)[:n])
@@ -123,7 +123,7 @@ class Piece:
         return (self.source.size if self.stop is None else self.stop) - self.start
 
 
-def line_chunks(piece: Piece, seen: Seen = _ignore, size: int = 1 << 20) -> Iterator[memoryview]:
+def line_chunks(piece: Piece, seen: Seen = unseen, size: int = 1 << 20) -> Iterator[memoryview]:
     """The lines that begin in a piece, in chunks of whole lines; the last line, too, ends with LF.
 
     A byte-order mark at the beginning of the input is left out.  A chunk is valid until the next

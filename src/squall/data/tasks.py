@@ -7,7 +7,6 @@ its pieces and stores partitions of their rows, and says what it saw.
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -15,16 +14,12 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from squall.data.byte_sources import Input, Seen
-from squall.data.dataset import Dataset
-from squall.data.ingest import stored_source
+from squall.data.inputs import Input, Seen, changed, unseen
 from squall.data.objects import ObjectStore
-from squall.data.partitions import FORMAT_VERSION, SUFFIX, Scratch, write_partition
+from squall.data.partitions import SUFFIX, Scratch, write_partition
 from squall.data.pieces import Each
 from squall.data.rows import count_missing
-from squall.data.sources import digest
 from squall.data.streams import Piece
-from squall.errors import DataError
 from squall.records import Manifest, PartitionInfo, RawBlock, SparseColumn
 
 BLOCK_BYTES = 10_000_000
@@ -101,7 +96,7 @@ class Parsed:
 TaskMap = Callable[[list[Task]], list[Parsed]]
 
 
-def run_task(task: Task, seen: Seen = lambda _: None, store: ObjectStore | None = None) -> Parsed:
+def run_task(task: Task, seen: Seen = unseen, store: ObjectStore | None = None) -> Parsed:
     """Parse and store; the same objects whenever and wherever it is run."""
     store = ObjectStore(task.storage) if store is None else store
     parsed, scratch = Parsed(None), Scratch()
@@ -133,7 +128,7 @@ def write_all(
     again = [i for i, p in enumerate(parsed) if not form.fits(p.seen, assumed, decided)]
     for i, better in zip(again, run([replace(tasks[i], schema=decided) for i in again]), strict=True):
         if not form.fits(better.seen, decided, decided):
-            raise DataError("the file changed while it was read", where=tasks[i].pieces[0].source.name)
+            raise changed(tasks[i].pieces[0].source.name)
         kept = {info.key for info in better.partitions}
         for info in parsed[i].partitions:
             if info.key not in kept:
@@ -144,60 +139,4 @@ def write_all(
         form.manifest(decided, [p.seen for p in parsed], inputs),
         partitions=[info for p in parsed for info in p.partitions],
         missing={name: n for name, n in missing.items() if n},
-        source=inputs[0].name if len(inputs) == 1 else f"{inputs[0].name} and {len(inputs) - 1} more",
-        format_version=FORMAT_VERSION,
     )
-
-
-# ------------------------------------------------------------------------------- stored sets
-
-
-def stored_text(
-    form: TextFormat[Any, Any],
-    inputs: list[Input],
-    store: ObjectStore,
-    groups: Callable[[], list[list[Piece]]],
-    run: TaskMap,
-) -> Dataset:
-    """The data set made of these inputs: as it was stored, or else parsed now.
-
-    Parameters
-    ----------
-    form : TextFormat
-        How to read them.
-    inputs : list of Input
-        What to read.
-    store : ObjectStore
-        Where the data set is kept, found by its content and settings.
-    groups : callable
-        Pieces of the inputs, grouped into tasks; asked for only if there is something to parse.
-    run : callable
-        Runs tasks.
-    """
-    content = [source.identity() for source in inputs]
-    prefix = f"datasets/{digest([form.name, form.version, FORMAT_VERSION, content, form])}"
-    names = [source.name for source in inputs]
-    marks = [f"\0{i}\0" for i in range(len(inputs))]
-
-    def write() -> Manifest:
-        for source in inputs:
-            source.check_unchanged()
-        manifest = write_all(form, inputs, store, prefix, groups(), run)
-        manifest = msgspec.structs.replace(manifest, warnings=_renamed(manifest.warnings, names, marks))
-        for source in inputs:
-            source.check_unchanged()  # before the manifest is stored: no data set opens
-        return manifest
-
-    source = stored_source(store, prefix, names[0], write)
-    # Each time: whoever reads now may not have read then, nor by these names.
-    for warning in _renamed(source.manifest.warnings, marks, names):
-        warnings.warn(warning, UserWarning, stacklevel=3)
-    return Dataset(source)
-
-
-def _renamed(texts: list[str], old: list[str], new: list[str]) -> list[str]:
-    """Texts in which names are exchanged; longer ones first, which may begin with others."""
-    pairs = sorted(zip(old, new, strict=True), key=lambda pair: -len(pair[0]))
-    for before, after in pairs:
-        texts = [text.replace(before, after) for text in texts]
-    return texts

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from squall.data.files import checked_file, read_chunks
+from squall.data.finding import find_one
+from squall.data.inputs import Input
+from squall.data.streams import BOM, read_chunks
 from squall.data.text import check_storable
 from squall.errors import DataError, SettingError
-from squall.paths import user_path
 
 Vocabulary = str | os.PathLike[str] | Sequence[str] | None
 
@@ -28,8 +28,8 @@ def read_vocabulary(vocabulary: Vocabulary) -> list[str] | None:
     if vocabulary is None:
         return None
     if isinstance(vocabulary, str | os.PathLike):
-        path = checked_file(user_path(vocabulary))
-        words, where = _lines(path), f"{path}:"
+        source = find_one(vocabulary, "vocabulary")
+        words, where = _lines(source), f"{source.name}:"
     else:
         words, where = _listed(vocabulary), "vocabulary, word "
     place: dict[str, int] = {}
@@ -55,12 +55,12 @@ def _listed(vocabulary: Any) -> list[str]:
     return list(vocabulary)
 
 
-def _lines(path: Path) -> list[str]:
-    raw = b"".join(read_chunks(path, 1 << 20)).removeprefix(b"\xef\xbb\xbf")
+def _lines(source: Input) -> list[str]:
+    raw = b"".join(read_chunks(source)).removeprefix(BOM)
     words = []
     for number, line in enumerate(raw.rstrip().split(b"\n"), 1):
         try:
             words.append(line.decode().strip())
         except UnicodeDecodeError as error:
-            raise DataError(f"{line[:80]!r} is not UTF-8 text", where=f"{path}:{number}") from error
+            raise DataError(f"{line[:80]!r} is not UTF-8 text", where=f"{source.name}:{number}") from error
     return words

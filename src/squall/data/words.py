@@ -11,17 +11,17 @@ from typing import Any, Literal
 
 import msgspec
 
+from squall.config import Problems
 from squall.data.counts import count_blocks, write_counts
 from squall.data.dataset import Dataset
-from squall.data.delimited import Skipped
-from squall.data.documents import CsvDocuments, Documents, FileDocuments, LineDocuments
-from squall.data.inputs import Paths, find_inputs, local_paths
-from squall.data.objects import ObjectStore
-from squall.data.reading import Storage, stored_dataset
+from squall.data.documents import CsvDocuments, Documents, FileDocuments, LineDocuments, folder_of
+from squall.data.finding import Paths, find_below, path_problems
+from squall.data.inputs import Seen
+from squall.data.reading import Storage, storage_of, stored_dataset
+from squall.data.skipped import Skipped, skipped_warnings
 from squall.data.tokens import Rule, TextReader
 from squall.data.vocabulary import Vocabulary, read_vocabulary
 from squall.errors import SettingError
-from squall.paths import user_path
 from squall.records import Manifest
 
 _READER_VERSION = 1
@@ -54,8 +54,8 @@ def read_text(
 
     Parameters
     ----------
-    path : str, path or list of them
-        Local files, a folder (all files below it), a pattern, or a list of them; plain, gzip, bzip2 or xz.
+    path : str, path or sequence of these
+        Files, folders (all files below them), patterns or URLs, as for `read_csv`.
     column : str, optional
         The files are CSV files with a header, and this column holds the documents.
     label : str, optional
@@ -80,9 +80,9 @@ def read_text(
         What is between the fields of a CSV file: one ASCII character.
     encoding : str
         Of the text.
-    errors : str
-        What to do with a document that is not text in that encoding, or a malformed record: ``"raise"`` an
-        error, or ``"skip"`` it and warn.
+    errors : {"raise", "skip"}
+        What to do about a document that is not text in that encoding, or a malformed record.  Skipped ones
+        are counted, and the first ten told.
     storage : str, path or ObjectStore, optional
         Where to keep the data set; see :func:`squall.data.objects.default_storage`.
 
@@ -102,6 +102,7 @@ def read_text(
     """
     rule = _checked_rule(
         {
+            "path": path,
             "column": column,
             "label": label,
             "documents": documents,
@@ -117,41 +118,41 @@ def read_text(
         }
     )
     words = read_vocabulary(vocabulary)
-    inputs = find_inputs(path)
-    paths = local_paths(inputs)
+    found_below = find_below(path)
+    inputs, store = [found for _, found in found_below], storage_of(storage)
     if column is None and documents is None:
-        if isinstance(path, str | os.PathLike) and user_path(path).is_file():
+        if isinstance(path, str | os.PathLike) and len(inputs) == 1 and not found_below[0][0]:
             raise SettingError(
-                f"read_text: is all of {paths[0]} one document?",
+                f"read_text: is all of {inputs[0].name} one document?",
                 fix='set documents="line" or "file", or for a CSV file column=',
             )
         documents = "file"
     found: Documents
     if column is not None:
-        found = CsvDocuments(paths, column, label, separator, encoding)
+        found = CsvDocuments(inputs, column, label, separator, encoding)
     elif documents == "line":
-        found = LineDocuments(paths, encoding)
+        found = LineDocuments(inputs, encoding)
     else:
-        found = FileDocuments(paths, encoding, label is not None)
+        found = FileDocuments(inputs, encoding, label is not None)
 
-    def write(store: ObjectStore, prefix: str) -> Manifest:
+    def write(prefix: str, seen: Seen) -> Manifest:
         skipped = Skipped(errors == "skip")
         with tempfile.TemporaryFile() as spool:
-            reader = TextReader(found.read(skipped), rule, words, spool)
+            reader = TextReader(found.read(skipped, seen), rule, words, spool)
             known = reader.vocabulary
             blocks = count_blocks(reader.rows(), len(known))
-            manifest = write_counts(store, prefix, blocks, len(known), known, paths[0].name)
+            manifest = write_counts(store, prefix, blocks, len(known), known, inputs[0].name)
         classes = None if reader.classes is None else reader.classes.tolist()
         return msgspec.structs.replace(
             manifest,
             label=None if classes is None else label,
             classes=classes,
-            warnings=skipped.warnings("documents"),
+            warnings=skipped_warnings([skipped], "document"),
         )
 
-    folders = [p.parent.name for p in paths] if label == "folder" and column is None else []
+    folders = [folder_of(source) for source in inputs] if label == "folder" and column is None else []
     settings = [column, label, documents, words, folders, separator, encoding, errors, _plain(rule)]
-    return stored_dataset("text", _READER_VERSION, inputs, settings, storage, write)
+    return stored_dataset("text", _READER_VERSION, inputs, settings, store, write)
 
 
 def _plain(rule: Rule) -> list[Any]:
@@ -163,9 +164,10 @@ def _plain(rule: Rule) -> list[Any]:
 
 
 def _checked_rule(s: dict[str, Any]) -> Rule:
-    wrong = [*_wrong_sources(s), *_wrong_words(s)]
-    if wrong:
-        raise SettingError("read_text: " + "; ".join(wrong), fix="see help(squall.read_text)")
+    problems = Problems("read_text")
+    for problem in (*_wrong_sources(s), *_wrong_words(s)):
+        problems.add(problem)
+    problems.raise_if_any()
     return Rule(
         s["token_pattern"],
         s["lowercase"],
@@ -177,7 +179,8 @@ def _checked_rule(s: dict[str, Any]) -> Rule:
 
 
 def _wrong_sources(s: dict[str, Any]) -> list[str]:
-    wrong = [
+    wrong = list(path_problems(s["path"]))
+    wrong += [
         f"{name}={s[name]!r} is not a column's name"
         for name in ("column", "label")
         if s[name] is not None and not isinstance(s[name], str)

@@ -30,6 +30,7 @@ class PreparedData(msgspec.Struct, frozen=True):
     optimizer: OptimizerSpec
     batch_size: int
     rows: int
+    initial: str | None = None
 
 
 class JobDescription(msgspec.Struct, frozen=True):
@@ -72,6 +73,7 @@ def describe(objects: ObjectStore, job: str, spec: JobSpec, prepared: Prepared, 
             prepared.optimizer,
             prepared.batch_size,
             prepared.rows,
+            prepared.initial,
         ),
         evaluates=spec.evaluate is not None,
         target_loss=spec.target_loss,

@@ -48,7 +48,7 @@ class Execution:
     def carry_out(self, command: events.Command, now: float) -> None:
         """Do it; what takes long is only begun."""
         session = self._session
-        job, store, table = session.present.job, session.store, session.present.task.table
+        job, store = session.present.job, session.store
         match command:
             case events.Launch(slot, attempt, standby):
                 self._launch(slot, attempt, standby=standby)
@@ -57,7 +57,9 @@ class Execution:
             case events.RequestStop():
                 store.control.request_stop(job)
             case events.Evaluate(epoch):
-                self._measurer.start(epoch, store.tables.pull(table))
+                weights = session.weights()
+                assert weights is not None, "an epoch that is complete has made a model"
+                self._measurer.start(epoch, weights)
             case events.Cancel(slot, attempt):
                 self._invocations.cancel((slot, attempt))
             case events.CancelAll():

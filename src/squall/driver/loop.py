@@ -29,7 +29,7 @@ from squall.driver.resuming import Resumption, kept_if_lost, machine_of
 from squall.driver.session import HEARTBEAT_S, Session, open_session, warm_up
 from squall.driver.spec import JobResult, JobSpec, Prepared, stopped_early
 from squall.log import get_logger
-from squall.records import Expected, Float32, HistoryRecord, JobStatus
+from squall.records import Expected, Float32, HistoryRecord, JobStatus, TableContents
 from squall.store.connection import REPLY_TIMEOUT_S
 
 _log = get_logger(__name__)
@@ -157,12 +157,12 @@ class JobLoop:
             self.spec, self._machine, session, self._invocations, measurer, errands, prepared.rows
         )
         try:
-            weights = self._drive(session, prepared.rows, keeper, measurer, execution)
+            weights, contents = self._drive(session, prepared.rows, keeper, measurer, execution)
         except TakenOverError:
             self._left = True
             raise
         self._machine.ledger.client_objects(self._objects)
-        return self._result(prepared, weights)
+        return self._result(prepared, weights, contents)
 
     def _kept_if_lost(self, objects: ObjectStore) -> AbstractContextManager[None]:
         return nullcontext() if self._resumption is None else kept_if_lost(objects, self.id, self._leave)
@@ -214,7 +214,7 @@ class JobLoop:
 
     def _drive(
         self, session: Session, rows: int, keeper: Keeper, measurer: Measurer, execution: Execution
-    ) -> Float32:
+    ) -> tuple[Float32, TableContents | None]:
         machine = self._machine
         arrivals = Arrivals(session.progress)
         self._inbox.put(self._first_event(session, rows))
@@ -238,10 +238,12 @@ class JobLoop:
                     execution.carry_out(command, now)
         if machine.error is not None:
             raise machine.error
-        if not machine.trained_rows:
-            raise stopped_early("any row was trained on", machine.reason)
-        weights = session.store.tables.pull(session.present.task.table)
-        return weights if self.spec.patience is None else measurer.best(weights)
+        weights, contents = session.trained() if machine.trained_rows else (None, None)
+        if weights is None:
+            raise stopped_early("workers had made a model", machine.reason)
+        if self.spec.patience is None:
+            return weights, contents
+        return measurer.best(weights), None  # the state is not that of the best weights
 
     def _first_event(self, session: Session, rows: int) -> events.Event:
         if self._machine.state == "preparing":
@@ -280,7 +282,7 @@ class JobLoop:
         with self._lock:
             return record_of(self.id, self._machine, self._now(), self.spec.tags)
 
-    def _result(self, prepared: Prepared, weights: Float32) -> JobResult:
+    def _result(self, prepared: Prepared, weights: Float32, contents: TableContents | None) -> JobResult:
         now = self._ended_s = self._now()
         return JobResult(
             weights=weights,
@@ -288,4 +290,5 @@ class JobLoop:
             history=self.history(),
             bill=self._machine.ledger.bill(now),
             status=self._machine.status(now),
+            contents=contents,
         )

@@ -103,7 +103,7 @@ def machine_of(spec: JobSpec, resumption: Resumption | None) -> JobMachine:
             patience=spec.patience,
             max_restarts=MAX_RESTARTS,
             silence_s=SILENCE_OF_WORKERS_S,
-            replaces_stragglers=strategy_from_dict(spec.strategy).stragglers == "replace",
+            replaces_stragglers=strategy_from_dict(spec.strategy).replaces_stragglers,
         ),
         planned=spec.run.planner is not None,
     )

@@ -14,19 +14,21 @@ import numpy as np
 
 from squall.config import STORES, Run, is_elsewhere
 from squall.data.objects import ObjectStore
+from squall.data.starting import read_beginning
 from squall.driver.events import Leg
 from squall.driver.keeping import checkpoints_of
 from squall.driver.listening import Emit, listen_to, telling
 from squall.driver.spec import JobSpec, Prepared, StoppedError
 from squall.errors import JobError, SettingError, StoreError, StoreLostError
 from squall.log import get_logger
-from squall.protocols import Endpoint
-from squall.records import Shape, TableSpec, WorkerTask
+from squall.protocols import Endpoint, Store
+from squall.records import Float32, Shape, TableContents, WorkerTask
 from squall.registry import BACKENDS
-from squall.store import Store, StoreAddress, connect
+from squall.store import StoreAddress, connect
 from squall.store.auth import store_token
 from squall.store.connection import Patience
 from squall.store.process import end_silent_store, shared_store
+from squall.store.table import table_stride
 from squall.worker.strategies import strategy_from_dict
 
 T = TypeVar("T")
@@ -136,8 +138,8 @@ class Session:
         self._address, self.store, self._emit, self._patience = address, store, emit, patience
         self._resources, self._left = resources, left
         self._private = _is_private(spec.run)
-        self._synchronous = strategy_from_dict(spec.strategy).synchronous
-        self.rounds_split = self._synchronous and "," in store.address
+        self._strategy = strategy_from_dict(spec.strategy)
+        self.rounds_split = self._strategy.synchronous and "," in store.address
         self.restored = False
         self._present: OpenLeg | None = None
         self._next: OpenLeg | None = None
@@ -152,6 +154,18 @@ class Session:
     def checkpoint(self) -> Callable[[int], None] | None:
         """Writes a checkpoint of that number; None where the store outlives this process."""
         return (lambda number: self._keep(self.present.job, number)) if self._private else None
+
+    def weights(self) -> Float32 | None:
+        """The model as it is now, (rows, dim); None if workers have not made one yet."""
+        return self._strategy.weights(self.store, self.present.task)
+
+    def trained(self) -> tuple[Float32 | None, TableContents | None]:
+        """The model and, where the job keeps it, all that its table holds; no worker is at work."""
+        if not (self._spec.keeps_state and self._strategy.needs_tables):
+            return self.weights(), None
+        name = self.present.task.table
+        contents, dim = self.store.tables.dump(name), self.store.tables.describe(name).dim
+        return np.ascontiguousarray(contents.array[:, :dim]), contents
 
     def progress(self, slot: int) -> int:
         """Minibatches of the present leg that a slot has applied; 0 if there is no such slot (any more)."""
@@ -177,7 +191,7 @@ class Session:
         """(any thread) Make ready for the next leg, with a copy of the model as it is now."""
         endpoint = _endpoint(self._spec.run, leg.plan.memory_mb)
         self.store.control.close_job(_name(self._job, leg.number))  # what a driver before had begun
-        opened = self._open(leg, endpoint, self.present.task.table, resumed=False)
+        opened = self._open(leg, endpoint, self.present.task, resumed=False)
         if self._private:  # so that from now on a resumed job finds this leg
             try:
                 self._keep(opened.job, int(1000 * time.time()))
@@ -192,29 +206,41 @@ class Session:
         before, self._present, self._next = self.present, self._next, None
         before.close()
 
-    def _open(self, leg: Leg, endpoint: Endpoint, source: str | None, *, resumed: bool) -> OpenLeg:
-        name, store = _name(self._job, leg.number), self.store
-        table = self._prepared.model.table(f"{name}/model", self._prepared.optimizer)
+    def _open(self, leg: Leg, endpoint: Endpoint, source: WorkerTask | None, *, resumed: bool) -> OpenLeg:
+        store, task = self.store, self._task(leg)
         with ExitStack() as resources:
-            store.control.open_job(name, leg.plan.workers)
+            store.control.open_job(task.job, leg.plan.workers)
             listen_to(
                 self._address,
-                name,
+                task.job,
                 self._emit,
                 self._patience,
                 resources,
-                lambda: _close_job(store, name, self._left),
+                lambda: _close_job(store, task.job, self._left),
                 resumed=resumed,
             )
-            store.tables.create(table, source)
-            # Maps it, where it is mapped: the model can then be had although the store has died.
-            store.tables.pull(table.name, np.zeros(0, dtype=np.int64))
+            self._strategy.open(store, task, source)
+            if source is None:
+                self._begin_from(task)
             kept = resources.pop_all()
         self._resources.callback(kept.close)
-        return OpenLeg(leg, name, endpoint, self._task(leg, name, table), kept.close)
+        return OpenLeg(leg, task.job, endpoint, task, kept.close)
 
-    def _task(self, leg: Leg, name: str, table: TableSpec) -> WorkerTask:
-        spec, prepared = self._spec, self._prepared
+    def _begin_from(self, task: WorkerTask) -> None:
+        """Have workers begin with what the job is to begin with, if that is given.
+
+        A blob of the job's tells a driver that takes over that it has been done: no worker was launched
+        before, and none may lose what it has trained.
+        """
+        key, done = self._prepared.initial, f"{task.job}/begun"
+        if key is None or self.store.blobs.get(done) is not None:
+            return
+        stride = table_stride(self._prepared.model.table(task.table, task.optimizer))
+        self._strategy.begin(self.store, task, read_beginning(self._objects, key).contents(stride))
+        self.store.blobs.put(done, b"begun")
+
+    def _task(self, leg: Leg) -> WorkerTask:
+        spec, prepared, name = self._spec, self._prepared, _name(self._job, leg.number)
         return WorkerTask(
             job=name,
             slot=-1,
@@ -225,7 +251,8 @@ class Session:
             store=self._address.url,
             token=self._address.token,
             model=msgspec.to_builtins(prepared.model),
-            table=table.name,
+            table=f"{name}/model",
+            optimizer=prepared.optimizer,
             strategy=spec.strategy,
             batch_size=prepared.batch_size,
             epochs=spec.epochs,
@@ -235,7 +262,7 @@ class Session:
         )
 
     def _keep(self, name: str, number: int) -> None:
-        shared_store().keep_job(name, self._checkpoints(name), number, whole=self._synchronous)
+        shared_store().keep_job(name, self._checkpoints(name), number, whole=self._strategy.synchronous)
 
     def _checkpoints(self, name: str) -> str:
         return checkpoints_of(self._objects, self._job) + name.removeprefix(self._job)

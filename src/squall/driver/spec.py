@@ -10,7 +10,16 @@ from squall.config import Run
 from squall.data.objects import ObjectStore
 from squall.errors import JobError
 from squall.protocols import Model
-from squall.records import Bill, Expected, Float32, HeldOut, HistoryRecord, JobStatus, OptimizerSpec
+from squall.records import (
+    Bill,
+    Expected,
+    Float32,
+    HeldOut,
+    HistoryRecord,
+    JobStatus,
+    OptimizerSpec,
+    TableContents,
+)
 
 if TYPE_CHECKING:
     from squall.driver.session import Session
@@ -25,6 +34,7 @@ class Prepared:
     optimizer: OptimizerSpec
     batch_size: int
     rows: int  # of the training data
+    initial: str | None = None  # key of what the model begins with; see squall.data.starting
     fitting: Any = None  # plain data: what it takes to make the fitted model, beside the weights
 
 
@@ -48,6 +58,7 @@ class JobSpec:
     target_loss: float | None = None
     tags: dict[str, str] = field(default_factory=dict)  # its user's words about it
     project: Callable[[Prepared, Session, ObjectStore, Expected], tuple[Expected, str]] | None = None
+    keeps_state: bool = False  # its result has the optimiser's state, so that another may go on
     patience: int | None = None  # epochs without a better held-out loss; then the best model counts
 
 
@@ -60,6 +71,7 @@ class JobResult:
     history: list[HistoryRecord]
     bill: Bill
     status: JobStatus
+    contents: TableContents | None = None  # of the table at the end, if the state of the optimiser is kept
 
 
 class StoppedError(JobError):

@@ -23,7 +23,7 @@ import numpy as np
 
 from squall.data.rows import slice_training
 from squall.protocols import Model
-from squall.records import Block, CsrBlock, OptimizerSpec
+from squall.records import Block, CsrBlock, Float32, OptimizerSpec
 from squall.store.table import ParameterTable
 
 SAMPLE_ROWS = 20_000
@@ -39,7 +39,14 @@ def choose_batch_size(n_rows: int) -> int:
 
 
 def choose_learning_rate(
-    model: Model, sample: Block, optimizer: OptimizerSpec, *, batch_size: int, epochs: int, seed: int
+    model: Model,
+    sample: Block,
+    optimizer: OptimizerSpec,
+    *,
+    batch_size: int,
+    epochs: int,
+    seed: int,
+    weights: Float32 | None = None,
 ) -> float:
     """The rate that ``"auto"`` stands for.
 
@@ -52,6 +59,8 @@ def choose_learning_rate(
         Its rate is not looked at; a schedule is left out of the trials.
     batch_size, epochs, seed : int
         Of the job.
+    weights : (rows, dim) float32, optional
+        Those that it begins with, if not with the model's own.
     """
     rates = _candidates(sample, optimizer)
     optimizer = msgspec.structs.replace(optimizer, schedule="constant", decay=0.0, warmup=0, steps=0)
@@ -64,7 +73,7 @@ def choose_learning_rate(
 
     def loss(rate: float) -> float:
         tried = msgspec.structs.replace(optimizer, learning_rate=rate)
-        return _trial(model, train, test, tried, batch_size, min(epochs, _EPOCHS), seed)
+        return _trial(model, train, test, tried, batch_size, min(epochs, _EPOCHS), seed, weights)
 
     return climb(rates, loss)
 
@@ -119,11 +128,20 @@ def _candidates(sample: Block, optimizer: OptimizerSpec) -> list[float]:
 
 
 def _trial(
-    model: Model, train: Block, test: Block, optimizer: OptimizerSpec, batch_size: int, epochs: int, seed: int
+    model: Model,
+    train: Block,
+    test: Block,
+    optimizer: OptimizerSpec,
+    batch_size: int,
+    epochs: int,
+    seed: int,
+    weights: Float32 | None,
 ) -> float:
     """Held-out loss after a short training in this process; infinite if it diverged."""
     parameters = ParameterTable.private(model.table("trial", optimizer), 1)
     table = parameters.shared
+    if weights is not None:
+        table.array[:, : weights.shape[1]] = weights
     draw = np.random.default_rng(seed)
     count = -(-train.n_rows // batch_size)
     for _ in range(epochs):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import msgspec
@@ -10,7 +11,17 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from squall.config import Problems, Run, checked_run, is_auto, is_integer, is_number, names_its_settings
+from squall.config import (
+    Problems,
+    Run,
+    checked_run,
+    has_tables,
+    is_auto,
+    is_integer,
+    is_number,
+    masked,
+    names_its_settings,
+)
 from squall.data.dataset import Dataset
 from squall.driver.job import Job
 from squall.driver.spec import JobResult, JobSpec
@@ -18,6 +29,7 @@ from squall.errors import SettingError
 from squall.estimators.columns import ColumnsMixin, aligned, as_dataset, check_not_empty, training_data
 from squall.estimators.history import History
 from squall.estimators.plain import describe_fitting
+from squall.estimators.predecessors import Part, Predecessor
 from squall.estimators.preparation import Preparation, Recipe, as_validation
 from squall.estimators.progress import wait_showing_progress
 from squall.estimators.targets import Target
@@ -26,9 +38,9 @@ from squall.optim import CODES
 from squall.optim.schedules import SCHEDULES
 from squall.planning.foresight import foresight
 from squall.preprocessing.layout import FeatureLayout
-from squall.protocols import Model
+from squall.protocols import Model, StrategySettings
 from squall.records import Bill, ColumnSpec, DenseBlock, Float32, Float64, OptimizerSpec
-from squall.worker.strategies import ParameterServer
+from squall.worker.strategies import ParameterServer, is_strategy
 
 
 class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
@@ -110,13 +122,17 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
         before: Sequence[BaseTransformer] = (),
         whole: Any = None,
         tags: dict[str, str] | None = None,
+        part: Part | None = None,
     ) -> Job[Any]:
         """Submit the job that fits ``before`` and then this model, in place.
 
-        The job's result is ``whole``, by default this model.
+        The job's result is ``whole``, by default this model.  With a ``part`` it is one epoch of more.
         """
         self._check_settings()
         run = checked_run(run, "fit")
+        strategy = ParameterServer() if self.strategy is None else self.strategy
+        n_workers = run.resolve_workers(data.n_rows)
+        _check_run(strategy, run, n_workers)
         check_not_empty(data)
         held_out = None if validation is None else as_validation(validation)
         if held_out is None and (self.target_loss is not None or self.early_stopping is not None):
@@ -125,35 +141,40 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
                 where=type(self).__name__,
                 fix="give fit some: fit(train, validation=test)",
             )
-        n_workers = run.resolve_workers(data.n_rows)
-        strategy = ParameterServer() if self.strategy is None else self.strategy
-        _check_room_for_all(strategy, run, n_workers)
         whole = self if whole is None else whole
-        target = self._target(data)
+        target = self._target(data) if part is None else part.target
+        recipe = self._recipe()
+        if part is not None and part.learning_rate is not None:
+            recipe = replace(recipe, learning_rate=part.learning_rate)
+        epochs = int(self.epochs) if part is None else 1
+        seed = (self._seed(run) + (0 if part is None else part.number)) % _SEEDS
         plan = Preparation(
-            self._recipe(),
+            recipe,
             data,
             target,
             held_out,
             before,
             n_workers,
-            self._seed(run),
+            seed,
             describe=lambda: describe_fitting(whole, plan.columns, target.classes),
-            together=strategy.synchronous,
+            together=strategy.synchronous and strategy.needs_tables,
+            apart=not strategy.needs_tables,
             run=run,
+            predecessor=self._predecessor() if part is None else part.predecessor,
         )
         spec = JobSpec(
             run=run,
             n_workers=n_workers,
-            epochs=int(self.epochs),
-            seed=self._seed(run),
+            epochs=epochs,
+            seed=seed,
             strategy=msgspec.to_builtins(strategy),
             prepare=plan.prepare,
             evaluate=None if held_out is None else plan.evaluate,
             target_loss=None if self.target_loss is None else float(self.target_loss),
-            project=foresight(run, n_workers, int(self.epochs), strategy),
+            project=foresight(run, n_workers, epochs, strategy),
             patience=None if self.early_stopping is None else int(self.early_stopping),
             tags=tags or {},
+            keeps_state=self._keeps_state,
         )
 
         def finish(ended: JobResult) -> Any:
@@ -202,6 +223,12 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
 
     epochs: int
     random_state: int | None
+
+    _keeps_state = False  # whether to keep what the optimiser knows at the end
+
+    def _predecessor(self) -> Predecessor | None:
+        """The fitted model with whose weights a fit begins, if any."""
+        return None
 
     def _target(self, data: Dataset) -> Target:
         """What the labels of ``data`` mean to this model.
@@ -267,7 +294,11 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
             problems.add(f"fit_intercept={self.fit_intercept!r} must be True or False")
         if self.random_state is not None and (not is_integer(self.random_state) or self.random_state < 0):
             problems.add(f"random_state={self.random_state!r} must be None or an integer of at least 0")
-        if self.strategy is not None and not isinstance(self.strategy, ParameterServer):
+        if is_strategy(self.strategy):
+            assert self.strategy is not None
+            for problem in self.strategy.conflicts(type(self).__name__, self.get_params(deep=False)):
+                problems.add(problem)
+        elif self.strategy is not None:
             problems.add(
                 f"strategy={self.strategy!r} must be None or a strategy such as squall.ParameterServer()"
             )
@@ -281,7 +312,7 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
     def _check_more(self, problems: Problems) -> None:
         """Settings that only a subclass has."""
 
-    strategy: ParameterServer | None
+    strategy: StrategySettings | None
     target_loss: float | None
     early_stopping: int | None
 
@@ -335,6 +366,8 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
 MOMENTUM, BETA_1, BETA_2, DECAY = 0.9, 0.9, 0.999, 1.0
 """What None stands for in the settings of that name."""
 
+_SEEDS = 1 << 63
+
 USED_BY = {"momentum": ("momentum", "nesterov"), "beta_1": ("adam",), "beta_2": ("adam",)}
 """Settings that only some optimisers use."""
 
@@ -352,13 +385,18 @@ def _no_effect(name: str, value: Any, what: str, chosen: str, users: Collection[
     return f"{name}={value!r} has no effect with {what}={chosen!r}; leave it None, or choose {fitting}"
 
 
-def _check_room_for_all(strategy: ParameterServer, run: Run, n_workers: int) -> None:
-    """Workers that wait for all others must all be running, or they wait for ever."""
+def _check_run(strategy: StrategySettings, run: Run, n_workers: int) -> None:
+    """What a strategy needs of the store and the backend, or workers would wait for ever."""
+    problems, name = Problems("fit"), repr(strategy)
+    if strategy.needs_tables and not has_tables(run.store):
+        problems.add(
+            f"{name} keeps the model in tables of parameters, which store={masked(run.store)} has not; use "
+            'store="embedded", "tcp" or what `squall store serve` runs, or strategy=squall.ModelAveraging()'
+        )
     room = run.resolve_backend().concurrency
     if strategy.waits_for_all and room is not None and room < n_workers:
-        raise SettingError(
-            f"with consistency={strategy.consistency!r} all {n_workers} workers run at the same time, and "
-            f"the backend runs {room}",
-            where="fit",
-            fix=f"use Run(workers={room}), a larger concurrency, or another consistency",
+        problems.add(
+            f"with {name} all {n_workers} workers run at the same time, and the backend runs {room}; use "
+            f"Run(workers={room}), a larger concurrency, or a strategy where nobody waits"
         )
+    problems.raise_if_any()

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import ClassifierMixin
 
+from squall.config import Run
 from squall.errors import DataError
-from squall.estimators.base import BaseModel
 from squall.estimators.columns import as_dataset
+from squall.estimators.continuing import ContinuingModel
 from squall.estimators.targets import check_weighty, labels_of
 from squall.records import Float64
 
@@ -60,7 +61,7 @@ def checked_labels(labels: list[Any] | None) -> npt.NDArray[Any]:
     return classes
 
 
-class Classifier(ClassifierMixin, BaseModel):  # type: ignore[misc]
+class Classifier(ClassifierMixin, ContinuingModel):  # type: ignore[misc]
     """An estimator of classes.
 
     Attributes
@@ -75,6 +76,39 @@ class Classifier(ClassifierMixin, BaseModel):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        classes: Any = None,
+        *,
+        sample_weight: Any = None,
+        run: Run | None = None,
+    ) -> Self:
+        """Train one epoch on these rows, from where the last call (or ``fit``, or ``squall.load``) has ended.
+
+        The first call settles columns, classes and an ``"auto"`` learning rate.  The optimiser goes on with
+        what it knew, but for a model that was loaded, or stopped early with an epoch before its last.
+        ``history_``, ``bill_`` and the like are those of this call.
+
+        Parameters
+        ----------
+        X, y, sample_weight, run
+            As of `fit`.
+        classes : array of shape (n_classes,), optional
+            All labels that will ever come; needed by the first call.
+
+        Raises
+        ------
+        SettingError
+            Naming every setting that is wrong: so are schedules and others that look at a whole training.
+        DataError
+            If the rows have other columns, or labels that are not among the classes.
+        JobError
+            If the job failed.
+        """
+        return self._fit_part(X, y, sample_weight, classes, run)
 
     def decision_function(self, X: Any) -> Float64:
         """Margins (n_rows,), of which positive ones mean ``classes_[1]``; (n_rows, n_classes) of several."""

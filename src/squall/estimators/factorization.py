@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.utils.metaestimators import available_if
 
-from squall.config import Problems
+from squall.config import Problems, Run
 from squall.data.dataset import Dataset
-from squall.estimators.base import BaseModel
+from squall.errors import SettingError
 from squall.estimators.classification import accuracy, checked_labels, likeliest, probabilities_of
+from squall.estimators.continuing import ContinuingModel, check_same_classes, known_classes
 from squall.estimators.regression import determination
-from squall.estimators.targets import ClassTarget, NumberTarget, Target, class_weight_problem
+from squall.estimators.targets import ClassTarget, NumberTarget, Target, class_weight_problem, scaling_of
 from squall.models.factorization import FactorizationModel
 from squall.protocols import Model
 from squall.records import Float32, Float64
@@ -26,7 +27,7 @@ def _classifies(model: Any) -> bool:
     return str(model.task) == "classification"
 
 
-class FactorizationMachine(BaseModel):
+class FactorizationMachine(ContinuingModel):
     """Factorisation machine of second order (Rendle 2010), trained by minibatches on functions.
 
     Beside a weight, each feature has a vector of `n_factors` numbers; the product of two features'
@@ -86,6 +87,9 @@ class FactorizationMachine(BaseModel):
     strategy : ParameterServer, optional
         How several workers train one model: whom they wait for, and what they send.  Default:
         ``squall.ParameterServer()``, where nobody waits.
+    warm_start : bool, default False
+        Whether ``fit`` begins with the weights of the last one, on the same columns and classes; the
+        optimiser begins anew.
 
     Attributes
     ----------
@@ -107,6 +111,7 @@ class FactorizationMachine(BaseModel):
     """
 
     classes_: npt.NDArray[Any]
+    _scaling: tuple[float, float] | None = None  # of the labels that it was fitted on
 
     def __init__(
         self,
@@ -133,6 +138,7 @@ class FactorizationMachine(BaseModel):
         clip_norm: float | None = None,
         strategy: ParameterServer | None = None,
         class_weight: Any = None,
+        warm_start: bool = False,
     ) -> None:
         self.task = task
         self.n_factors = n_factors
@@ -157,6 +163,7 @@ class FactorizationMachine(BaseModel):
         self.clip_norm = clip_norm
         self.strategy = strategy
         self.class_weight = class_weight
+        self.warm_start = warm_start
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import ClassifierTags, RegressorTags
@@ -171,6 +178,7 @@ class FactorizationMachine(BaseModel):
         return tags
 
     def _check_more(self, problems: Problems) -> None:
+        super()._check_more(problems)
         problems.choice("task", self.task, TASKS)
         problems.integer("n_factors", self.n_factors, 1, high=1 << 16)
         problems.number("init_scale", self.init_scale, above=0.0)
@@ -183,7 +191,25 @@ class FactorizationMachine(BaseModel):
     def _target(self, data: Dataset) -> Target:
         if not _classifies(self):
             return NumberTarget(data, centred=bool(self.fit_intercept))
-        return ClassTarget(data, self.class_weight, most=2)
+        target = ClassTarget(data, self.class_weight, most=2)
+        if self.warm_start and self._is_fitted:
+            check_same_classes(self.classes_, target)
+        return target
+
+    def _target_of_parts(self, data: Dataset, classes: Any) -> Target:
+        if not _classifies(self):
+            if classes is not None:
+                raise SettingError("classes have no meaning with task='regression'", where="partial_fit")
+            return NumberTarget(data, centred=bool(self.fit_intercept), scaling=self._scaling)
+        known = known_classes(self.classes_ if self._is_fitted else None, classes)
+        return ClassTarget(data, self.class_weight, most=2, known=known)
+
+    def _starting_weights(self, target: Target) -> Float32:
+        mean, scale = (target.mean, target.deviation) if isinstance(target, NumberTarget) else (0.0, 1.0)
+        weights = np.zeros((len(self.coef_) + 1, 1 + self.factors_.shape[1]))
+        weights[:-1, 0], weights[:-1, 1:] = self.coef_ / scale, self.factors_ / np.sqrt(scale)
+        weights[-1, 0] = (self.intercept_ - mean) / scale if self.fit_intercept else 0.0
+        return weights.astype(np.float32)
 
     def _math(self, n_features: int, target: Target) -> Model:
         numbers = isinstance(target, NumberTarget)
@@ -206,6 +232,7 @@ class FactorizationMachine(BaseModel):
         # Products of two vectors are in the units of the target.
         self.factors_ = np.ascontiguousarray(own[:-1, 1:]) * np.sqrt(model.target_scale)
         self.intercept_ = float(model.target_mean + own[-1, 0] * model.target_scale)
+        self._scaling = (model.target_mean, model.target_scale)
 
     def _parameters(self) -> tuple[Model, Float32]:
         # The intercept is added in double: targets may lie far from 0.
@@ -227,6 +254,21 @@ class FactorizationMachine(BaseModel):
         """Probabilities of shape (n_rows, 2), columns in the order of ``classes_``."""
         return probabilities_of(self._scores(X))
 
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        classes: Any = None,
+        *,
+        sample_weight: Any = None,
+        run: Run | None = None,
+    ) -> Self:
+        """Train one epoch on these rows; see :meth:`squall.LogisticRegression.partial_fit`.
+
+        ``classes`` belong to classification.
+        """
+        return self._fit_part(X, y, sample_weight, classes, run)
+
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Labels, or predictions, of shape (n_rows,)."""
         scores = self._scores(X)
@@ -237,7 +279,9 @@ class FactorizationMachine(BaseModel):
         return (accuracy if _classifies(self) else determination)(self, X, y, sample_weight)
 
     def _tensors(self) -> dict[str, npt.NDArray[Any]]:
-        return {"coef": self.coef_, "factors": self.factors_, "intercept": np.array([self.intercept_])}
+        scaling = {} if self._scaling is None else {"scaling": np.array(self._scaling)}
+        intercept = np.array([self.intercept_])
+        return {"coef": self.coef_, "factors": self.factors_, "intercept": intercept, **scaling}
 
     def _labels(self) -> list[Any] | None:
         return self.classes_.tolist() if _classifies(self) else None
@@ -250,3 +294,4 @@ class FactorizationMachine(BaseModel):
         if self.coef_.shape != (n,) or self.factors_.shape[:1] != (n,) or self.factors_.ndim != 2:
             raise ValueError(f"the parameters have shapes {self.coef_.shape}, {self.factors_.shape}")
         self.intercept_ = float(intercept[0])
+        self._scaling = scaling_of(tensors)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from squall.data.dataset import Dataset
 from squall.estimators.regression import Regressor
-from squall.estimators.targets import NumberTarget, Target
+from squall.estimators.targets import NumberTarget, Target, scaling_of
 from squall.models.linear import LinearModel
 from squall.protocols import Model
 from squall.records import Float32
@@ -66,6 +66,9 @@ class LinearRegression(Regressor):
     strategy : ParameterServer, optional
         How several workers train one model: whom they wait for, and what they send.  Default:
         ``squall.ParameterServer()``, where nobody waits.
+    warm_start : bool, default False
+        Whether ``fit`` begins with the weights of the last one, on the same columns; the optimiser
+        begins anew.
 
     Attributes
     ----------
@@ -82,6 +85,8 @@ class LinearRegression(Regressor):
     >>> model.predict([[4.0]]).round(1).tolist()
     [9.0]
     """
+
+    _scaling: tuple[float, float] | None = None  # of the labels that it was fitted on
 
     def __init__(
         self,
@@ -104,6 +109,7 @@ class LinearRegression(Regressor):
         clip_value: float | None = None,
         clip_norm: float | None = None,
         strategy: ParameterServer | None = None,
+        warm_start: bool = False,
     ) -> None:
         self.epochs = epochs
         self.batch_size = batch_size
@@ -124,6 +130,7 @@ class LinearRegression(Regressor):
         self.clip_value = clip_value
         self.clip_norm = clip_norm
         self.strategy = strategy
+        self.warm_start = warm_start
 
     def _math(self, n_features: int, target: Target) -> Model:
         assert isinstance(target, NumberTarget)
@@ -132,9 +139,19 @@ class LinearRegression(Regressor):
     def _target(self, data: Dataset) -> NumberTarget:
         return NumberTarget(data, centred=bool(self.fit_intercept))
 
+    def _target_of_parts(self, data: Dataset, classes: Any) -> NumberTarget:
+        return NumberTarget(data, centred=bool(self.fit_intercept), scaling=self._scaling)
+
+    def _starting_weights(self, target: Target) -> Float32:
+        assert isinstance(target, NumberTarget)
+        intercept = self.intercept_ - target.mean if self.fit_intercept else 0.0
+        weights = np.append(self.coef_, intercept) / target.deviation
+        return weights.astype(np.float32)[:, None]
+
     def _take(self, weights: Float32, classes: npt.NDArray[Any], model: Any) -> None:
         own = weights[:, 0].astype(np.float64) * model.target_scale
         self.coef_, self.intercept_ = own[:-1], float(model.target_mean + own[-1])
+        self._scaling = (model.target_mean, model.target_scale)
 
     def _parameters(self) -> tuple[Model, Float32]:
         # The intercept is added in double, by `predict`: targets may lie far from 0.
@@ -142,10 +159,12 @@ class LinearRegression(Regressor):
         return LinearModel(len(self.coef_)), weights
 
     def _tensors(self) -> dict[str, npt.NDArray[Any]]:
-        return {"coef": self.coef_, "intercept": np.array([self.intercept_])}
+        scaling = {} if self._scaling is None else {"scaling": np.array(self._scaling)}
+        return {"coef": self.coef_, "intercept": np.array([self.intercept_]), **scaling}
 
     def _restore(self, tensors: dict[str, npt.NDArray[Any]], labels: list[Any] | None) -> None:
         self.coef_, intercept = tensors["coef"], tensors["intercept"]
         if self.coef_.shape != (self.n_features_in_,) or intercept.shape != (1,):
             raise ValueError(f"the parameters have shape {self.coef_.shape}")
         self.intercept_ = float(intercept[0])
+        self._scaling = scaling_of(tensors)

@@ -13,6 +13,7 @@ from squall.config import Problems
 from squall.data.dataset import Dataset
 from squall.driver.spec import JobResult
 from squall.estimators.classification import Classifier, checked_labels
+from squall.estimators.continuing import check_same_classes, known_classes
 from squall.estimators.targets import ClassTarget, Target, class_weight_problem
 from squall.models.logistic import LogisticModel
 from squall.models.softmax import SoftmaxModel
@@ -74,6 +75,9 @@ class LogisticRegression(Classifier):
     strategy : ParameterServer, optional
         How several workers train one model: whom they wait for, and what they send.  Default:
         ``squall.ParameterServer()``, where nobody waits.
+    warm_start : bool, default False
+        Whether ``fit`` begins with the weights of the last one, on the same columns and classes; the
+        optimiser begins anew.
 
     Attributes
     ----------
@@ -115,6 +119,7 @@ class LogisticRegression(Classifier):
         clip_norm: float | None = None,
         strategy: ParameterServer | None = None,
         class_weight: Any = None,
+        warm_start: bool = False,
     ) -> None:
         self.epochs = epochs
         self.batch_size = batch_size
@@ -136,8 +141,10 @@ class LogisticRegression(Classifier):
         self.clip_norm = clip_norm
         self.strategy = strategy
         self.class_weight = class_weight
+        self.warm_start = warm_start
 
     def _check_more(self, problems: Problems) -> None:
+        super()._check_more(problems)
         problem = class_weight_problem(self.class_weight)
         if problem:
             problems.add(problem)
@@ -155,7 +162,20 @@ class LogisticRegression(Classifier):
             )
 
     def _target(self, data: Dataset) -> ClassTarget:
-        return ClassTarget(data, self.class_weight)
+        target = ClassTarget(data, self.class_weight)
+        if self.warm_start and self._is_fitted:
+            check_same_classes(self.classes_, target)
+        return target
+
+    def _target_of_parts(self, data: Dataset, classes: Any) -> ClassTarget:
+        known = known_classes(self.classes_ if self._is_fitted else None, classes)
+        return ClassTarget(data, self.class_weight, known=known)
+
+    def _starting_weights(self, target: Target) -> Float32:
+        weights = self._parameters()[1]
+        if not self.fit_intercept:
+            weights[-1] = 0.0
+        return weights
 
     def _math(self, n_features: int, target: Target) -> Model:
         return _model(n_features, len(target.classes), fit_intercept=bool(self.fit_intercept))

@@ -13,7 +13,7 @@ from squall.config import is_integer, is_number
 from squall.errors import SettingError
 from squall.estimators.transformers import BaseTransformer
 from squall.records import Bill, ColumnSpec, HistoryRecord
-from squall.worker.strategies import ParameterServer
+from squall.worker.strategies import is_strategy
 
 Label = str | int | float | bool
 
@@ -83,7 +83,7 @@ def _plain(setting: str, value: Any) -> Any:
         return [_plain(setting, item) for item in value]
     if isinstance(value, Mapping):  # by label, which JSON would make text
         return {"pairs": [[_plain(setting, key), _plain(setting, item)] for key, item in value.items()]}
-    if isinstance(value, ParameterServer):
+    if is_strategy(value):
         return msgspec.to_builtins(value)
     if value is None or isinstance(value, str):
         return None if value is None else str(value)

@@ -12,14 +12,16 @@ import numpy as np
 
 from squall.config import Run
 from squall.data.dataset import Dataset
-from squall.data.iterator import block_rows, epoch_minibatches, n_minibatches, shares
+from squall.data.iterator import Deal, n_minibatches
 from squall.data.objects import ObjectStore
 from squall.data.partitions import read_training
+from squall.data.starting import write_beginning
 from squall.data.training import manifest_key, write_training
 from squall.driver.spec import Prepared
 from squall.errors import DataError, SettingError
 from squall.estimators.auto import choose_batch_size, choose_learning_rate
 from squall.estimators.columns import aligned, as_dataset
+from squall.estimators.predecessors import Predecessor
 from squall.estimators.targets import Target
 from squall.estimators.transformers import BaseTransformer
 from squall.preprocessing.layout import FeatureLayout
@@ -80,7 +82,8 @@ class Preparation:
     """Client-side preparation of one job: from raw rows to training partitions.
 
     ``describe`` is called when all transformers are fitted; what it gives goes with the job.
-    With a ``run``, large data is looked at by its functions.
+    With a ``run``, large data is looked at by its functions.  With a ``predecessor`` the model begins
+    with its weights.
     """
 
     def __init__(
@@ -95,12 +98,15 @@ class Preparation:
         *,
         describe: Callable[[], Any] = lambda: None,
         together: bool = False,
+        apart: bool = False,
         run: Run | None = None,
+        predecessor: Predecessor | None = None,
     ) -> None:
         self._recipe, self._data, self._target, self._held_out = recipe, data, target, held_out
         self._before, self._n_workers, self._seed = before, n_workers, seed
-        self._describe, self._run = describe, run
+        self._describe, self._run, self._predecessor = describe, run, predecessor
         self._together = together  # one step of the model takes a minibatch of every worker
+        self._apart = apart  # each worker counts its own steps
         self.columns: list[ColumnSpec] = []
 
     def prepare(self, objects: ObjectStore, prefix: str, check: Callable[[], None]) -> Prepared:
@@ -113,6 +119,8 @@ class Preparation:
             held_out = None if held_out is None else transformer.transform(held_out)
             check()
         self.columns = list(data.columns)
+        if self._predecessor is not None:
+            self._predecessor.check_columns(self.columns)
         layout = FeatureLayout.of(self.columns)
         training = f"{prefix}/train"
         rows = _checked_weights(_encoded(target.training(data, data.blocks(self._seed)), layout, check))
@@ -125,14 +133,23 @@ class Preparation:
             rows = _encoded(blocks, layout, check)
             manifest_of_rest = write_training(rows, objects, validation_prefix(prefix), self._seed)
             self._rows = HeldOutRows(objects, manifest_of_rest, self._model)
+        optimizer = self._optimizer(manifest, sample)
         return Prepared(
             training=manifest_key(training),
             model=self._model,
-            optimizer=self._optimizer(manifest, sample),
+            optimizer=optimizer,
+            initial=self._write_beginning(objects, prefix, optimizer),
             batch_size=self._batch_size(data.n_rows),
             rows=manifest.rows,
             fitting=self._describe(),
         )
+
+    def _write_beginning(self, objects: ObjectStore, prefix: str, optimizer: OptimizerSpec) -> str | None:
+        if self._predecessor is None:
+            return None
+        key = f"{prefix}/initial"
+        write_beginning(objects, key, self._predecessor.begin(self._target, optimizer))
+        return key
 
     def _optimizer(self, manifest: TrainingManifest, sample: Block) -> OptimizerSpec:
         recipe, spec, rate = self._recipe, self._recipe.optimizer, self._recipe.learning_rate
@@ -140,8 +157,15 @@ class Preparation:
         # The paper's beta of 1 is for gradients of single rows; ours are means of a minibatch.
         spec = msgspec.structs.replace(spec, beta=spec.beta / batch_size)
         if rate is None:
+            begin = None if self._predecessor is None else self._predecessor.begin(self._target, spec).weights
             rate = choose_learning_rate(
-                self._model, sample, spec, batch_size=batch_size, epochs=recipe.epochs, seed=self._seed
+                self._model,
+                sample,
+                spec,
+                batch_size=batch_size,
+                epochs=recipe.epochs,
+                seed=self._seed,
+                weights=begin,
             )
         a_epoch = self._steps_an_epoch(manifest)
         return msgspec.structs.replace(
@@ -154,12 +178,10 @@ class Preparation:
 
     def _steps_an_epoch(self, manifest: TrainingManifest) -> int:
         batch_size, n_workers = self._batch_size(manifest.rows), self._n_workers
-        if not self._together:
+        if not (self._together or self._apart):
             # Row blocks are whole numbers of minibatches, but for the last of a partition.
             return sum(n_minibatches(p.rows, batch_size) for p in manifest.partitions)
-        height = block_rows(manifest, n_workers, batch_size)
-        visits = (shares(manifest, height, self._seed, 0, n_workers, slot) for slot in range(n_workers))
-        return max(epoch_minibatches(share, batch_size) for share in visits)
+        return max(Deal.of(manifest, n_workers, batch_size, self._seed).minibatches(0))
 
     def _batch_size(self, n_rows: int) -> int:
         """As asked, but no more than a worker has: a step is divided by it."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 
+from squall.config import Run
 from squall.errors import DataError
-from squall.estimators.base import BaseModel
 from squall.estimators.columns import as_dataset
+from squall.estimators.continuing import ContinuingModel
 from squall.estimators.targets import check_weighty, labels_of
 from squall.records import Float64
 
@@ -26,7 +27,7 @@ def determination(model: Any, X: Any, y: Any, sample_weight: Any) -> float:
     return float(r2_score(truth.astype(np.float64), model.predict(data), sample_weight=weights))
 
 
-class Regressor(RegressorMixin, BaseModel):  # type: ignore[misc]
+class Regressor(RegressorMixin, ContinuingModel):  # type: ignore[misc]
     """An estimator of numbers, with weights ``coef_`` and an ``intercept_`` in the units of these."""
 
     coef_: npt.NDArray[np.float64]
@@ -36,6 +37,16 @@ class Regressor(RegressorMixin, BaseModel):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+    def partial_fit(
+        self, X: Any, y: Any = None, *, sample_weight: Any = None, run: Run | None = None
+    ) -> Self:
+        """Train one epoch on these rows, from where the last call (or ``fit``, or ``squall.load``) has ended.
+
+        The first call settles columns, an ``"auto"`` learning rate, and mean and deviation by which labels
+        are standardised.  Otherwise as :meth:`squall.LogisticRegression.partial_fit`.
+        """
+        return self._fit_part(X, y, sample_weight, None, run)
 
     def predict(self, X: Any) -> Float64:
         """Predictions of shape (n_rows,)."""

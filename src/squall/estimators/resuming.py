@@ -44,10 +44,10 @@ def open_job(url: str) -> Job[Any]:
         model._finish(ended, fitting.columns, np.asarray(fitting.classes))
         return whole
 
-    return Job(_spec(objects, description), finish, resumption)
+    return Job(_spec(objects, description, keeps_state=model._keeps_state), finish, resumption)
 
 
-def _spec(objects: ObjectStore, description: JobDescription) -> JobSpec:
+def _spec(objects: ObjectStore, description: JobDescription, *, keeps_state: bool) -> JobSpec:
     plain = description.prepared
     prepared = Prepared(
         training=plain.training,
@@ -55,6 +55,7 @@ def _spec(objects: ObjectStore, description: JobDescription) -> JobSpec:
         optimizer=plain.optimizer,
         batch_size=plain.batch_size,
         rows=plain.rows,
+        initial=plain.initial,
     )
     return JobSpec(
         run=run_of(description),
@@ -67,6 +68,7 @@ def _spec(objects: ObjectStore, description: JobDescription) -> JobSpec:
         target_loss=description.target_loss,
         patience=description.patience,
         tags=description.tags,
+        keeps_state=keeps_state,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from sklearn.base import clone
@@ -11,6 +12,7 @@ from squall.data.dataset import Dataset
 from squall.driver.job import Job
 from squall.errors import SettingError
 from squall.estimators.columns import as_dataset
+from squall.estimators.pipeline import Pipeline
 
 
 def submit(
@@ -26,7 +28,8 @@ def submit(
     Parameters
     ----------
     model : estimator or pipeline of Squall
-        Not changed; ``job.wait()`` gives the fitted clone.
+        Not changed; ``job.wait()`` gives the fitted clone.  With ``warm_start`` it is a copy, which
+        begins with what the model has learned.
     train : Dataset or (X, y)
     validation : Dataset or (X, y), optional
     run : Run, optional
@@ -51,5 +54,11 @@ def submit(
     if tags is not None and not all(isinstance(word, str) for pair in tags.items() for word in pair):
         raise SettingError(f"tags={tags!r} must be texts by their names", where="submit")
     data = train if isinstance(train, Dataset) else as_dataset(*train)
-    job: Job[Any] = clone(model)._start(data, validation, run, tags=tags)
+    job: Job[Any] = _copy(model)._start(data, validation, run, tags=tags)
     return job
+
+
+def _copy(model: Any) -> Any:
+    """A clone, which has learned nothing; where the model is to begin with what it has learned, with that."""
+    final = model.steps[-1][1] if isinstance(model, Pipeline) and model.steps else model
+    return copy.deepcopy(model) if getattr(final, "warm_start", False) else clone(model)

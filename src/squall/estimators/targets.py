@@ -94,32 +94,41 @@ class ClassTarget:
         What rows of each class count.
     most : int
         Classes that the model can tell apart.
+    known : array, optional
+        All classes, of which these rows are a part: they need not have each of them.
 
     Raises
     ------
     DataError
-        If there are no labels, or all are alike, or they are numbers that are no classes.
+        If there are no labels, or all are alike, or they are numbers that are no classes, or not known.
     SettingError
         If a weight is given to a class that is not there.
     """
 
-    def __init__(self, data: Dataset, class_weight: Any = None, most: int = MAX_CLASSES) -> None:
+    def __init__(
+        self,
+        data: Dataset,
+        class_weight: Any = None,
+        most: int = MAX_CLASSES,
+        known: npt.NDArray[Any] | None = None,
+    ) -> None:
         _check_labelled(data)
         self._where = f"label {data.label!r}"
-        self.classes = self._checked_classes(data, most)
+        found = None if data.classes is None else np.asarray(data.classes)
+        self.classes = self._checked_classes(found if known is None else known, most)
+        self._translated = None if known is None else self._codes(data, "label")
         self._balanced = isinstance(class_weight, str)
         self._weights: Float64 | None = None
         if isinstance(class_weight, Mapping):
             self._weights = self._given_weights(class_weight)
 
-    def _checked_classes(self, data: Dataset, most: int) -> npt.NDArray[Any]:
-        if data.classes is None:
+    def _checked_classes(self, classes: npt.NDArray[Any] | None, most: int) -> npt.NDArray[Any]:
+        if classes is None:
             raise DataError(
                 f"Unknown label type: continuous. There are more than {MAX_CLASSES:,} different labels",
                 where=self._where,
                 fix="a label is a class; is this an identifier, or a quantity (then use a regression)?",
             )
-        classes = np.asarray(data.classes)
         if len(classes) < 2:
             only = classes.tolist()[0]
             raise DataError(
@@ -169,6 +178,11 @@ class ClassTarget:
 
     def training(self, data: Dataset, blocks: Blocks) -> Blocks:
         """The rows, with their classes' weights; two classes must turn up."""
+        if self._translated is not None:
+            for block in _translated(blocks, self._translated):
+                assert block.labels is not None
+                yield _relabelled(block, block.labels, self._row_weights(block))
+            return
         seen: set[int] = set()
         for block in blocks:
             assert block.labels is not None
@@ -189,22 +203,26 @@ class ClassTarget:
 
     def held_out(self, data: Dataset, blocks: Blocks) -> Blocks:
         """The rows with the model's numbers for their classes, and no weights but their own."""
-        codes = self._codes(data)
-        for block in blocks:
-            assert block.labels is not None
-            yield _relabelled(block, codes[block.labels].astype(np.int32), block.weights)
+        yield from _translated(blocks, self._codes(data, "validation"))
 
-    def _codes(self, data: Dataset) -> Int64:
+    def _codes(self, data: Dataset, where: str) -> Int64:
         """Translation of the data set's label codes into those of the model."""
         known = {value: code for code, value in enumerate(self.classes.tolist())}
         theirs = [] if data.classes is None else np.asarray(data.classes).tolist()
         unknown = [value for value in theirs if value not in known]
         if unknown or not theirs:
-            raise DataError(
-                f"the held-out rows have labels that the training data has not: {unknown[:5]}",
-                where="validation",
-            )
+            rows, others = "the held-out rows", "the training data has not"
+            if where == "label":
+                rows, others = "these rows", "are none of the model's classes"
+            raise DataError(f"{rows} have labels that {others}: {unknown[:5]}", where=where)
         return np.array([known[value] for value in theirs], dtype=np.int64)
+
+
+def _translated(blocks: Blocks, codes: Int64) -> Blocks:
+    """The rows with other numbers for their labels."""
+    for block in blocks:
+        assert block.labels is not None
+        yield _relabelled(block, codes[block.labels].astype(np.int32), block.weights)
 
 
 def class_weight_problem(value: Any) -> str | None:
@@ -228,6 +246,8 @@ class NumberTarget:
         The data to train on.
     centred : bool
         Otherwise the mean is not taken off: a model without intercept could not give it back.
+    scaling : (mean, deviation), optional
+        Those to take instead, as other rows have given them.
 
     Raises
     ------
@@ -237,14 +257,18 @@ class NumberTarget:
 
     classes: npt.NDArray[Any] = np.empty(0)
 
-    def __init__(self, data: Dataset, *, centred: bool = True) -> None:
+    def __init__(
+        self, data: Dataset, *, centred: bool = True, scaling: tuple[float, float] | None = None
+    ) -> None:
         _check_labelled(data)
         _check_numbers(data, f"label {data.label!r}")
-        self._centred = centred
-        self.mean, self.deviation = 0.0, 1.0
+        self._centred, self._is_scaled = centred, scaling is not None
+        self.mean, self.deviation = (0.0, 1.0) if scaling is None else scaling
 
     def learn(self, data: Dataset, check: Check) -> None:
-        """Take mean and deviation."""
+        """Take mean and deviation, unless they were given."""
+        if self._is_scaled:
+            return
         total = mean = squares = 0.0
         for block in data.blocks():
             check()
@@ -276,6 +300,16 @@ class NumberTarget:
         for block in blocks:
             y = _decoded(data, block).astype(np.float64)
             yield _relabelled(block, (y - self.mean) / self.deviation, block.weights)
+
+
+def scaling_of(tensors: Mapping[str, npt.NDArray[Any]]) -> tuple[float, float] | None:
+    """(loading) Mean and deviation of the labels, which older files do not have."""
+    if "scaling" not in tensors:
+        return None
+    mean, deviation = map(float, tensors["scaling"])
+    if not (np.isfinite(mean) and np.isfinite(deviation) and deviation > 0):
+        raise ValueError(f"labels cannot have been scaled by {mean} and {deviation}")
+    return mean, deviation
 
 
 def _check_numbers(data: Dataset, where: str) -> None:

@@ -19,7 +19,17 @@ from squall.driver.limits import Limits
 from squall.driver.machine import JobMachine
 from squall.driver.record import INTERVAL_S as RECORD_S
 from squall.protocols import Endpoint
-from squall.records import GO_ON, LEAVE, HeldOut, Plan, Shape, WorkerTask, epoch_key, turn_key
+from squall.records import (
+    GO_ON,
+    LEAVE,
+    HeldOut,
+    OptimizerSpec,
+    Plan,
+    Shape,
+    WorkerTask,
+    epoch_key,
+    turn_key,
+)
 from squall.simulation.clock import VirtualClock
 from squall.simulation.invariants import Watch
 from squall.simulation.platform import Seconds, SimulatedPlatform, VirtualContext
@@ -345,6 +355,7 @@ _TASK = WorkerTask(
     batch_size=1,
     epochs=1,
     seed=0,
+    optimizer=OptimizerSpec("sgd", 0.0),
 )
 
 

@@ -8,6 +8,7 @@ the address.  The rules live in cores without I/O (:mod:`~squall.store.table`,
 simulator use as they are.
 """
 
-from squall.store.opening import Store, StoreAddress, connect
+from squall.protocols import Store
+from squall.store.opening import StoreAddress, connect
 
 __all__ = ["Store", "StoreAddress", "connect"]

@@ -159,6 +159,11 @@ class ControlCore:
         """Minibatches that a slot has fully applied."""
         return int(progress_cell(self._job(job).cells, job, slot)[0])
 
+    def look(self, job: str, slot: int) -> Registration:
+        """What an attempt would take over; see :meth:`squall.protocols.Control.look`."""
+        state = self.slot_state(job, slot)
+        return Registration(state.minibatches, state.state)
+
     def advance(self, job: str, slot: int, attempt: int, minibatches: int) -> None:
         """Count; see :meth:`squall.protocols.Control.advance`."""
         advance(self._job(job).cells, job, slot, attempt, minibatches)

@@ -5,9 +5,20 @@ from __future__ import annotations
 import mmap
 import os
 
-from squall.records import Float32, Int64, Meeting, SharedTable, Stamp, Sync, TableSpec, Update
+from squall.records import (
+    Float32,
+    Int64,
+    Meeting,
+    SharedTable,
+    Stamp,
+    Sync,
+    TableContents,
+    TableSpec,
+    Update,
+)
 from squall.store import wire
 from squall.store.connection import Connection, Patience, UnixConnection
+from squall.store.contents import check_whole
 from squall.store.control import advance, progress_cell
 from squall.store.layout import Cells, TableMemory
 from squall.store.meetings import meet
@@ -172,6 +183,17 @@ class EmbeddedTables:
     def add(self, name: str, rows: Int64, deltas: Float32, stamp: Stamp, *, half: bool = False) -> bool:
         """See :meth:`squall.protocols.Tables.add`."""
         return self._table(name).add(rows, deltas, stamp)
+
+    def dump(self, name: str) -> TableContents:
+        """See :meth:`squall.protocols.Tables.dump`."""
+        table = self._table(name)
+        return TableContents(table.dump(0, table.spec.rows), table.step)
+
+    def load(self, name: str, contents: TableContents) -> None:
+        """See :meth:`squall.protocols.Tables.load`."""
+        table = self._table(name)
+        check_whole(table.spec, contents)
+        table.load(0, contents.array, contents.step)
 
 
 class EmbeddedControl(RemoteControl):

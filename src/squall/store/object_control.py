@@ -110,13 +110,10 @@ class ObjectControl:
         registration = self._change(
             job, slot, lambda core: core.register(job, slot, attempt, pid, self._client)
         )
-        name = registration.state.decode()
-        if not name:
-            return registration
-        state = self._objects.find(name)
-        if state is None:
+        found = self._with_state(registration)
+        if found is None:
             raise no_such_job(job)  # closed since
-        return Registration(registration.minibatches, bytes(state))
+        return found
 
     def progress(self, job: str, slot: int) -> Int64:
         """See :meth:`squall.protocols.Control.progress`: as it is now, read-only."""
@@ -125,6 +122,15 @@ class ObjectControl:
         cell = np.array([replica.core.progress(job, slot)], dtype=np.int64)
         cell.flags.writeable = False
         return cell
+
+    def look(self, job: str, slot: int) -> Registration:
+        """See :meth:`squall.protocols.Control.look`."""
+        while True:
+            replica = self._replica(job, slot)
+            self._catch_up(replica, job, slot)
+            found = self._with_state(replica.core.look(job, slot))
+            if found is not None:
+                return found  # else there is a newer state, or no such job any more
 
     def advance(self, job: str, slot: int, attempt: int, minibatches: int) -> None:
         """See :meth:`squall.protocols.Control.advance`."""
@@ -194,6 +200,13 @@ class ObjectControl:
         return stop
 
     # ------------------------------------------------------------------------------- private
+
+    def _with_state(self, known: Registration) -> Registration | None:
+        """With the state that a record names; None if that is not there any more."""
+        if not known.state:
+            return known
+        state = self._objects.find(known.state.decode())
+        return None if state is None else Registration(known.minibatches, bytes(state))
 
     def _found(self, job: str) -> _Job | None:
         check_job_name(job)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING
 
 from squall.errors import StoreError
+from squall.protocols import Store
 from squall.registry import STORES
 
 if TYPE_CHECKING:
-    from squall.protocols import Control, ReducingBlobs, Tables
     from squall.store.connection import Forgiveness, Patience
 
 
@@ -20,39 +19,6 @@ class StoreAddress:
 
     url: str
     token: str = field(default="", repr=False)
-
-
-class Store(Protocol):
-    """A client of a store; it belongs to the thread that made it."""
-
-    @property
-    def address(self) -> str:
-        """Where it is; of several shards, separated by commas."""
-
-    @property
-    def tables(self) -> Tables:
-        """Tables of parameters; raises `StoreError` where there are none."""
-
-    @property
-    def blobs(self) -> ReducingBlobs:
-        """Named values, counters and reductions; but in object stores `AtomicBlobs`."""
-
-    @property
-    def control(self) -> Control:
-        """The job's slots."""
-
-    def close(self) -> None:
-        """Disconnect; idempotent."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-        /,
-    ) -> None: ...
 
 
 def connect(

@@ -74,6 +74,10 @@ class RemoteControl:
         request = wire.Register(job, slot, attempt, pid, self._client)
         return self._connection.request(request, wire.Registered).registration
 
+    def look(self, job: str, slot: int) -> Registration:
+        """See :meth:`squall.protocols.Control.look`."""
+        return self._connection.request(wire.LookAtSlot(job, slot), wire.Registered).registration
+
     def barrier(self, job: str, slot: int, attempt: int, number: int, timeout: float) -> bool:
         """See :meth:`squall.protocols.Control.barrier`."""
         request = wire.Barrier(job, slot, attempt, number, timeout)

@@ -19,6 +19,7 @@ from squall.store import wire
 from squall.store.blob_service import BlobService
 from squall.store.blobs import KeptBlobs
 from squall.store.clocks import FINISHED, Clocks
+from squall.store.contents import dump_rows, load_rows
 from squall.store.control import ControlCore, check_job_name, check_n_slots, no_such_job
 from squall.store.initial import check_initial, initial_values
 from squall.store.layout import NEVER, Cells, TableMemory
@@ -209,6 +210,10 @@ class StoreService:
                 return Answer(wire.Description(table.spec, table.place.shard, table.place.n_shards))
             case wire.AttachTable():
                 return self._attach_table(request.name)
+            case wire.DumpRows():
+                return Answer(dump_rows(self._load(request.name)[0], request))
+            case wire.LoadRows():
+                load_rows(self._load(request.name)[0], request)
             case (
                 wire.PutBlob()
                 | wire.CompareAndSet()
@@ -238,6 +243,8 @@ class StoreService:
                 self._control.advance(job, slot, attempt, minibatches)
             case wire.GetProgress():
                 return Answer(wire.Progress(self._control.progress(request.job, request.slot)))
+            case wire.LookAtSlot():
+                return Answer(wire.Registered(self._control.look(request.job, request.slot)))
             case wire.RequestStop():
                 self._control.request_stop(request.job)
             case wire.AskStop():

@@ -25,15 +25,18 @@ from squall.records import (
     Registration,
     Stamp,
     Sync,
+    TableContents,
     TableSpec,
     Update,
 )
 from squall.store import wire
 from squall.store.calls import RowsCaller
 from squall.store.connection import Connection
+from squall.store.contents import check_whole, dump_table, load_table
 from squall.store.meetings import ENCODINGS, meet
 from squall.store.placement import Placement, split, stretch
 from squall.store.remote_blobs import RemoteBlobs
+from squall.store.table import table_stride
 from squall.store.tcp import StopFlags, TcpConnection, TcpControl
 
 _Result = TypeVar("_Result")
@@ -148,6 +151,29 @@ class ShardedTables:
     def add(self, name: str, rows: Int64, deltas: Float32, stamp: Stamp, *, half: bool = False) -> bool:
         """See :meth:`squall.protocols.Tables.add`."""
         return self._call(name, wire.ADD, wire.HALF_VALUES * half, stamp, (rows, deltas), None)[1]
+
+    def dump(self, name: str) -> TableContents:
+        """See :meth:`squall.protocols.Tables.dump`: one shard after the other, in pieces."""
+        spec = self._specs.get(name) or self.describe(name)
+        whole = np.empty((spec.rows, table_stride(spec)), dtype=np.float32)
+        step = 0
+        for at, shard in enumerate(self._shards):
+            place = Placement.of(spec, at, len(self._shards))
+            part = dump_table(shard, name)
+            if part.array.shape != (max(1, place.rows), whole.shape[1]):
+                raise StoreError("it changed its shape while it was read", where=f"table {name!r}")
+            whole[place.index] = part.array[: place.rows]
+            step = max(step, part.step)
+        return TableContents(whole, step)
+
+    def load(self, name: str, contents: TableContents) -> None:
+        """See :meth:`squall.protocols.Tables.load`: one shard after the other, in pieces."""
+        spec = self._specs.get(name) or self.describe(name)
+        check_whole(spec, contents)
+        for at, shard in enumerate(self._shards):
+            place = Placement.of(spec, at, len(self._shards))
+            own = contents.array[place.index] if place.rows else np.zeros_like(contents.array[:1])
+            load_table(shard, name, TableContents(own, contents.step))
 
     def meet(
         self, name: str, update: Update | None, pull: Int64, stamp: Stamp, sync: Sync, timeout: float
@@ -325,6 +351,11 @@ class ShardedControl(TcpControl):
         """See :meth:`squall.protocols.Control.progress`: what all shards have applied."""
         cells = _of_all(self._parts, lambda part, _: TcpControl.progress(part, job, slot))
         return min(cells, key=lambda cell: int(cell[0]))
+
+    def look(self, job: str, slot: int) -> Registration:
+        """See :meth:`squall.protocols.Control.look`."""
+        seen = _of_all(self._parts, lambda part, _: TcpControl.look(part, job, slot))
+        return Registration(min(r.minibatches for r in seen), seen[0].state)
 
     def advance(self, job: str, slot: int, attempt: int, minibatches: int) -> None:
         """See :meth:`squall.protocols.Control.advance`."""

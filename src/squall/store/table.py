@@ -165,6 +165,40 @@ class ParameterTable:
             weights[start : start + len(part)] = part[:, : self._dim]
         return weights
 
+    def dump(self, first: int, count: int) -> Float32:
+        """A copy (count, stride) of consecutive rows with their state, up to date, without a trace."""
+        part = self._array[first : first + count].copy()
+        if self._lazy:
+            regularized = min(max(self._n_regularized - first, 0), len(part))
+            _kernels.table_catch_up(part, self._rule, self.step, regularized, self._dim)
+        return part
+
+    def load(self, first: int, values: Float32, step: int) -> None:
+        """Set consecutive rows with their state, and the table's step.
+
+        Raises
+        ------
+        StoreError
+            If they are not rows of this table; nothing has changed.
+        """
+        rows, stride = self._array.shape
+        fits = values.dtype == np.float32 and values.ndim == 2 and values.shape[1] == stride
+        if not fits or not 0 <= first <= rows - len(values) or not 0 <= step < _MAX_NUMBER:
+            raise StoreError(
+                f"{values.dtype} values of shape {values.shape} from row {first} on, at step {step}, "
+                "are no contents of it",
+                where=f"table {self._spec.name!r}",
+                fix=f"give float32 of shape ({rows}, {stride}), as `dump` does",
+            )
+        self._array[first : first + len(values)] = values
+        self._step[0] = step
+
+    def replace(self, weights: Float32) -> None:
+        """Set all weights, (rows, dim), as of now; the optimiser's state stays."""
+        if self._lazy:
+            _kernels.table_catch_up(self._array, self._rule, self.step, self._n_regularized, self._dim)
+        self._array[:, : self._dim] = weights
+
     def accepts(self, rows: Int64, gradient: Float32, stamp: Stamp) -> bool:
         """Whether `push` would apply this, which is only looked at; raises as it would."""
         self._check_width(gradient)

@@ -20,11 +20,12 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from squall.errors import LostUpdatesError, StoreError
-from squall.records import Float32, Int64, Meeting, Stamp, Sync, TableSpec, Update
+from squall.records import Float32, Int64, Meeting, Stamp, Sync, TableContents, TableSpec, Update
 from squall.store import wire
 from squall.store.auth import check_server, prove
 from squall.store.calls import RowsCaller
 from squall.store.connection import Connection, Forgiveness, Patience
+from squall.store.contents import check_whole, dump_table, load_table
 from squall.store.control import no_such_job
 from squall.store.meetings import meet
 from squall.store.requests import RemoteControl, RemoteStore
@@ -493,6 +494,15 @@ class TcpTables:
     def add(self, name: str, rows: Int64, deltas: Float32, stamp: Stamp, *, half: bool = False) -> bool:
         """See :meth:`squall.protocols.Tables.add`."""
         return self._update(wire.ADD, name, rows, deltas, stamp, half)
+
+    def dump(self, name: str) -> TableContents:
+        """See :meth:`squall.protocols.Tables.dump`; it comes in pieces."""
+        return dump_table(self._connection, name)
+
+    def load(self, name: str, contents: TableContents) -> None:
+        """See :meth:`squall.protocols.Tables.load`; it goes in pieces."""
+        check_whole(self.describe(name), contents)
+        load_table(self._connection, name, contents)
 
     def _update(self, kind: int, name: str, rows: Int64, values: Float32, stamp: Stamp, half: bool) -> bool:
         said, _ = self._rows.call(kind, wire.HALF_VALUES * half, name, stamp, (rows, values))

@@ -176,14 +176,15 @@ class ValkeyControl:
 
     def progress(self, job: str, slot: int) -> Int64:
         """See :meth:`squall.protocols.Control.progress`: as it is now, read-only."""
-        n_slots, done = self._fields(job, "n", f"done:{slot}")
-        if n_slots is None:
-            raise no_such_job(job)
-        if not 0 <= slot < int(n_slots):
-            raise no_such_slot(job, slot, int(n_slots))
+        (done,) = self._slot(job, slot, "done")
         cell = np.array([int(done or 0)], dtype=np.int64)
         cell.flags.writeable = False
         return cell
+
+    def look(self, job: str, slot: int) -> Registration:
+        """See :meth:`squall.protocols.Control.look`."""
+        done, state = self._slot(job, slot, "done", "state")
+        return Registration(int(done or 0), state or b"")
 
     def advance(self, job: str, slot: int, attempt: int, minibatches: int) -> None:
         """See :meth:`squall.protocols.Control.advance`."""
@@ -230,6 +231,15 @@ class ValkeyControl:
 
     def _fields(self, job: str, *names: str) -> list[bytes | None]:
         return list(self._connection.command("HMGET", _job(job), *names))
+
+    def _slot(self, job: str, slot: int, *names: str) -> list[bytes | None]:
+        """Fields of a slot; raises if there is no such job or slot."""
+        n_slots, *found = self._fields(job, "n", *(f"{name}:{slot}" for name in names))
+        if n_slots is None:
+            raise no_such_job(job)
+        if not 0 <= slot < int(n_slots):
+            raise no_such_slot(job, slot, int(n_slots))
+        return found
 
     def _arrive(self, job: str, slot: int, attempt: int, number: int) -> float:
         """The lowest barrier at which a slot stands."""

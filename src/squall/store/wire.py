@@ -24,7 +24,7 @@ from squall.errors import StaleAttemptError, StoreError, StoreFullError
 from squall.records import Registration, Report, Stamp, Sync, TableSpec
 from squall.store.stat import ShardStat
 
-VERSION = 5
+VERSION = 6
 """Version of this protocol; both ends must have the same."""
 
 MAX_FRAME = 64 << 20
@@ -110,6 +110,23 @@ class DescribeTable(_Message, frozen=True):
     """`Tables.describe`; replied to by :class:`Description`."""
 
     name: str
+
+
+class DumpRows(_Message, frozen=True):
+    """Rows of this shard's part from ``first`` on; replied to by :class:`DumpedRows`."""
+
+    name: str
+    first: int
+
+
+class LoadRows(_Message, frozen=True):
+    """Set the rows of this shard's part from ``first`` on, and the step; ``values`` are float32."""
+
+    name: str
+    first: int
+    stride: int
+    step: int
+    values: memoryview
 
 
 class AttachTable(_Message, frozen=True):
@@ -329,6 +346,13 @@ class GetProgress(_Message, frozen=True):
     slot: int
 
 
+class LookAtSlot(_Message, frozen=True):
+    """`Control.look`; replied to by :class:`Registered`."""
+
+    job: str
+    slot: int
+
+
 class RequestStop(_Message, frozen=True):
     """`Control.request_stop`."""
 
@@ -352,10 +376,10 @@ class TakeSnapshot(_Message, frozen=True):
 
 
 Greeting = Hello | Proof
-TableRequest = CreateTable | DropTable | DescribeTable | AttachTable | Meet
+TableRequest = CreateTable | DropTable | DescribeTable | AttachTable | Meet | DumpRows | LoadRows
 BlobUpdate = PutBlob | CompareAndSet | AddToCounter | Reduce
 BlobRequest = BlobUpdate | PutPart | DropUpload | GetBlobs | GetPart | WaitBlob | GetReduced | DeleteBlob
-SlotRequest = Register | SaveState | SendReport | Advance | GetProgress | Barrier | Finish
+SlotRequest = Register | SaveState | SendReport | Advance | GetProgress | LookAtSlot | Barrier | Finish
 ControlRequest = OpenJob | CloseJob | AttachJob | SlotRequest | GetReports | RequestStop | AskStop
 OfOwner = Listen | KeepJob | RestoreJob
 Request = Greeting | OfOwner | GetStat | TakeSnapshot | TableRequest | BlobRequest | ControlRequest
@@ -432,6 +456,15 @@ class SharedMemory(_Message, frozen=True):
     size: int
 
 
+class DumpedRows(_Message, frozen=True):
+    """As many rows as go into a piece, of the ``rows`` that are there; float32."""
+
+    rows: int
+    stride: int
+    step: int
+    values: memoryview
+
+
 class JobMemory(_Message, frozen=True):
     """A job's cells; their descriptor follows."""
 
@@ -492,7 +525,7 @@ class Reduced(_Message, frozen=True):
 
 
 class Registered(_Message, frozen=True):
-    """What the new attempt takes over."""
+    """What the new attempt takes over, or would."""
 
     registration: Registration
 
@@ -519,7 +552,7 @@ class Status(_Message, frozen=True):
 
 
 GreetingReply = Welcome | Challenge | Listening
-TableReply = Description | SharedMemory | Met
+TableReply = Description | SharedMemory | Met | DumpedRows
 ControlReply = JobMemory | Registered | Reports | Progress | Stopping
 BlobReply = Values | Counted | Reduced
 Reply = GreetingReply | Done | Status | Snapshot | TableReply | BlobReply | ControlReply | Failed

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -278,6 +278,41 @@ class TablesContract(OfTables):
         tables.exchange(name, None, rows, Stamp(1, 0, 4, 7))
         assert (progress(0), progress(1)) == (0, 6), "nothing was applied"
 
+    @pytest.mark.parametrize("optimizer", ["adagrad", "adam", "ftrl", "momentum", "sgd"])
+    def test_loaded_contents_go_on_as_the_table_they_are_of(
+        self, tables: Tables, job: str, sharding: Literal["hash", "range"], optimizer: str
+    ) -> None:
+        rule = msgspec.convert({"name": optimizer, "learning_rate": 0.1, "l1": 1e-3}, OptimizerSpec)
+        spec = TableSpec(f"{job}/first", 7, 3, rule, 6, sharding=sharding)
+        again = msgspec.structs.replace(spec, name=f"{job}/second")
+        tables.create(spec)
+        tables.create(again)
+        draw = np.random.default_rng(0)
+        for sequence in range(4):
+            tables.push(
+                spec.name, rows_of(1, 4), draw.normal(size=(2, 3)).astype(np.float32), Stamp(0, 0, sequence)
+            )
+        contents = tables.dump(spec.name)
+        assert contents.step == 4
+        assert np.array_equal(contents.array[:, :3], tables.pull(spec.name))
+        tables.load(again.name, contents)
+        gradient = draw.normal(size=(7, 3)).astype(np.float32)
+        for name, sequence in ((spec.name, 4), (again.name, 0)):
+            tables.push(name, np.arange(7), gradient, Stamp(0, 0, sequence))
+        assert np.array_equal(tables.pull(again.name), tables.pull(spec.name))
+        assert tables.dump(again.name).step == 5
+
+    def test_contents_of_another_table_change_nothing(self, tables: Tables, name: str) -> None:
+        contents = tables.dump(name)
+        ones = np.ones_like(contents.array)
+        wrong: list[Any] = [ones[:-1], ones[:, :-1], ones.astype(np.float64)]
+        for array in wrong:
+            with pytest.raises(StoreError, match="contents"):
+                tables.load(name, contents._replace(array=array))
+        with pytest.raises(StoreError, match="contents"):
+            tables.load(name, contents._replace(array=ones, step=-1))
+        assert not tables.pull(name).any()
+
     def test_the_driver_has_a_slot(self, tables: Tables, name: str) -> None:
         assert tables.add(name, rows_of(0), filled((1, 2), 1.0), Stamp(-1, 0, 0))
         assert not tables.add(name, rows_of(0), filled((1, 2), 1.0), Stamp(-1, 0, 0))
@@ -508,6 +543,7 @@ class ControlContract(OfJobs):
         calls: list[Callable[[], object]] = [
             lambda: control.register(new_job, 0, 0, 1),
             lambda: control.progress(new_job, 0),
+            lambda: control.look(new_job, 0),
             lambda: control.advance(new_job, 0, 0, 1),
             lambda: control.save_state(new_job, 0, 0, b""),
             lambda: control.report(new_job, report_of(0, 0)),
@@ -526,6 +562,8 @@ class ControlContract(OfJobs):
         with pytest.raises(StoreError, match="slot"):
             control.progress(job, slot)
         with pytest.raises(StoreError, match="slot"):
+            control.look(job, slot)
+        with pytest.raises(StoreError, match="slot"):
             control.advance(job, slot, 0, 1)
 
     def test_a_successor_takes_over(self, control: Control, other: Control, job: str) -> None:
@@ -534,7 +572,10 @@ class ControlContract(OfJobs):
         control.advance(job, 1, 0, 41)
         control.advance(job, 1, 0, 42)
         control.advance(job, 1, 0, 7)
+        assert other.look(job, 1) == Registration(42, b"")
+        control.save_state(job, 1, 0, b"velocity")
         control.save_state(job, 1, 0, b"momentum")
+        assert other.look(job, 1) == control.look(job, 1) == Registration(42, b"momentum")
         second = other.register(job, 1, 1, 2)
         assert (second.minibatches, second.state) == (42, b"momentum")
         assert other.progress(job, 1).tolist() == [42]

@@ -17,10 +17,10 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from squall.data.iterator import BlockVisit, MinibatchStream
+from squall.data.iterator import BlockVisit, Visits
 from squall.errors import DivergenceError
 from squall.protocols import Control, FunctionContext, Strategy
-from squall.records import Chaos, OptimizerSpec, Registration, WorkerTask
+from squall.records import Chaos, OptimizerSpec, WorkerTask
 from squall.worker.gate import EpochGate, Verdict
 from squall.worker.reporter import Reporter
 
@@ -86,13 +86,12 @@ class TimeGuard:
 def train(
     task: WorkerTask,
     guard: TimeGuard,
-    registration: Registration,
+    done: int,
     control: Control,
     gate: EpochGate,
     strategy: Strategy,
-    stream: MinibatchStream,
+    visits: Visits,
     reporter: Reporter,
-    optimizer: OptimizerSpec,
 ) -> Ended:
     """Train this slot's share of the remaining epochs.
 
@@ -102,16 +101,16 @@ def train(
         What to do.
     guard : TimeGuard
         Time left.
-    registration : Registration
-        What the predecessor left.
-    control, strategy, stream
-        The seams, ready to use; the stream starts at ``registration.minibatches``.
+    done : int
+        Minibatches that stay done; the strategy has taken over from the predecessor.
+    control, strategy
+        The seams, ready to use.
+    visits : Visits
+        What is left to visit.
     gate : EpochGate
         Lets it into each epoch.
     reporter : Reporter
         Tells the driver.
-    optimizer : OptimizerSpec
-        For the message of a divergence.
 
     Returns
     -------
@@ -125,22 +124,19 @@ def train(
     StaleAttemptError
         If this attempt has been replaced.
     """
-    if registration.state:
-        strategy.load_state_dict(msgspec.msgpack.decode(registration.state))
-    done = registration.minibatches
     end: End | None = None
     verdict = Verdict.GO_ON
-    for visit in stream:
+    for visit in visits:
         guard.start_block()
         verdict = _enter(visit.epoch, strategy, gate, guard, reporter)
         if verdict is not Verdict.GO_ON:
             break
-        n_done = _train_block(task, guard, strategy, visit, done, reporter, optimizer)
+        n_done = _train_block(task, guard, strategy, visit, done, reporter)
         guard.end_block()
         done += n_done
         whole = visit.first + n_done == visit.n_minibatches
         if whole:
-            reporter.after_block(visit, stream, ending=guard.ending())
+            reporter.after_block(visit, visits, ending=guard.ending())
         end = reason_to_end(task, control, guard)
         if end is not None or not whole:
             break
@@ -152,6 +148,7 @@ def train(
     if end != "finished":
         state = msgspec.msgpack.encode(strategy.state_dict())
         control.save_state(task.job, task.slot, task.attempt, state)
+        control.advance(task.job, task.slot, task.attempt, done)
         reporter.flush(epoch_done=False)
     return Ended(end, reporter.sent)
 
@@ -176,7 +173,6 @@ def _train_block(
     visit: BlockVisit,
     done: int,
     reporter: Reporter,
-    optimizer: OptimizerSpec,
 ) -> int:
     """Train on a block's minibatches; how many were done before it was broken off, if it was."""
     began = done
@@ -184,7 +180,7 @@ def _train_block(
         started = time.perf_counter()
         steps = strategy.step(visit.block, visit.order, task.batch_size, first, count)
         if not math.isfinite(steps.loss_sum):
-            raise _divergence(visit.epoch, optimizer)
+            raise _divergence(visit.epoch, task.optimizer)
         if task.slowdown > 1.0:
             time.sleep((task.slowdown - 1.0) * max(0.0, time.perf_counter() - started - steps.wait_s))
         reporter.add(visit.epoch, steps, time.perf_counter() - started)

@@ -8,14 +8,15 @@ from typing import Any
 
 import msgspec
 
-from squall.data.iterator import MinibatchStream, block_rows, prefetch_depth
+from squall.data.iterator import Deal, MinibatchStream, Visits, prefetch_depth
 from squall.data.objects import ObjectStore
 from squall.data.training import load_training
+from squall.data.whole import WholeShare
 from squall.errors import LostUpdatesError, StaleAttemptError
 from squall.models import model_from_dict
-from squall.protocols import FunctionContext
+from squall.protocols import FunctionContext, Store
 from squall.records import WorkerTask, turn_key
-from squall.store import Store, connect
+from squall.store import connect
 from squall.worker.gate import EpochGate
 from squall.worker.loop import Ended, TimeGuard, reason_to_end, train
 from squall.worker.reach import check_reachable
@@ -67,11 +68,6 @@ def _work(task: WorkerTask, context: FunctionContext, started: float) -> Ended:
             if early is not None:
                 return early
         registration = store.control.register(task.job, task.slot, task.attempt, os.getpid())
-        print(
-            f"slot {task.slot} attempt {task.attempt}: starts at minibatch {registration.minibatches} "
-            f"in process {os.getpid()}",
-            flush=True,
-        )
         reporter = Reporter(task, store.control, context, objects, started)
         guard = TimeGuard(context, reporter.setup_s)
 
@@ -79,30 +75,45 @@ def _work(task: WorkerTask, context: FunctionContext, started: float) -> Ended:
             reporter.beat()
             return reason_to_end(task, store.control, guard) is not None
 
-        strategy = strategy_from_dict(task.strategy).bind(task, model, store, interrupted)
-        optimizer = store.tables.describe(task.table).optimizer
-        with MinibatchStream(
-            objects,
-            manifest,
-            batch_size=task.batch_size,
-            block_rows=block_rows(manifest, task.n_slots, task.batch_size),
-            seed=task.seed,
-            n_slots=task.n_slots,
-            slot=task.slot,
-            epochs=task.epochs,
-            start_minibatch=registration.minibatches,
-            first_epoch=task.first_epoch,
-            depth=prefetch_depth(manifest, context.memory_mb << 20),
-        ) as stream:
+        settings = strategy_from_dict(task.strategy)
+        deal = Deal.of(manifest, task.n_slots, task.batch_size, task.seed)
+        minibatches = deal.minibatches if not settings.whole_shares else deal.has_rows
+        strategy = settings.bind(task, model, store, interrupted, minibatches)
+        done = strategy.resume(registration)
+        print(
+            f"slot {task.slot} attempt {task.attempt}: starts at minibatch {done} in process {os.getpid()}",
+            flush=True,
+        )
+        with _visits(task, objects, deal, done, context, whole=settings.whole_shares) as visits:
             gate = EpochGate(task, store.blobs, interrupted)
-            ended = train(
-                task, guard, registration, store.control, gate, strategy, stream, reporter, optimizer
-            )
+            ended = train(task, guard, done, store.control, gate, strategy, visits, reporter)
             if ended.end == "handover":
                 store.blobs.put(turn_key(task.job, task.slot, task.attempt + 1), b"go")
         done = int(store.control.progress(task.job, task.slot)[0])
         print(f"slot {task.slot} attempt {task.attempt}: {ended.end} after minibatch {done}")
     return ended
+
+
+def _visits(
+    task: WorkerTask, objects: ObjectStore, deal: Deal, done: int, context: FunctionContext, *, whole: bool
+) -> Visits:
+    """What the slot has left to visit."""
+    memory = context.memory_mb << 20
+    if whole:
+        return WholeShare(objects, deal, task.slot, task.first_epoch + done, task.epochs, memory)
+    return MinibatchStream(
+        objects,
+        deal.manifest,
+        batch_size=task.batch_size,
+        block_rows=deal.block_rows,
+        seed=task.seed,
+        n_slots=task.n_slots,
+        slot=task.slot,
+        epochs=task.epochs,
+        start_minibatch=done,
+        first_epoch=task.first_epoch,
+        depth=prefetch_depth(deal.manifest, memory),
+    )
 
 
 def _await_turn(task: WorkerTask, store: Store, context: FunctionContext) -> Ended | None:

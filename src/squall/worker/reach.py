@@ -25,7 +25,7 @@ def check_reachable(task: WorkerTask) -> None:
     if task.storage.partition("://")[0] not in ("s3",):
         problems.append(f"storage {task.storage}")
         fixes.append('set storage="s3://bucket/prefix", in Run or as SQUALL_STORAGE')
-    if not task.store.startswith(("tcp://", "tls://")):
+    if not task.store.startswith(("tcp://", "tls://", "redis://", "rediss://", "s3://")):
         problems.append(f"the parameter store {task.store}")
         fixes.append('use one that is reached by TCP, Run(store="tcp")')
     if problems:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import time
 
-from squall.data.iterator import BlockVisit, MinibatchStream
+from squall.data.iterator import BlockVisit, Visits
 from squall.data.objects import ObjectStore
 from squall.protocols import Control, FunctionContext
 from squall.records import Phases, Report, Steps, WorkerTask
@@ -111,23 +111,25 @@ class Reporter:
         """Seconds from the start of the environment to the first minibatch."""
         return self._cold_start_s + self._working_since - self._started
 
-    def after_block(self, visit: BlockVisit, stream: MinibatchStream, *, ending: bool) -> None:
+    def after_block(self, visit: BlockVisit, visits: Visits, *, ending: bool) -> None:
         """Account for reading, and send a report if one is due, the epoch is over, or the end near."""
-        self._account_fetch(stream)
+        self._account_fetch(visits)
         announce = ending and not self._announced
         if visit.last_of_epoch or announce or time.monotonic() - self._last > self._interval_s:
             self._epoch = visit.epoch
             self.flush(epoch_done=visit.last_of_epoch, ending=announce)
             self._epochs_done = visit.epoch + visit.last_of_epoch
             self._announced = self._announced or announce
+        if not self._rows:
+            self.beat()
 
     def beat(self) -> None:
-        """While this worker waits for others: say at once that it has started, then now and then."""
+        """Nothing else is to be told: say at once that it has started, then now and then that it is alive."""
         if not self.sent or time.monotonic() - self._last > BEAT_S:
             self._send(epoch_done=False, ending=False)
 
-    def _account_fetch(self, stream: MinibatchStream) -> None:
-        seen = (stream.fetch_s, stream.wait_s, stream.bytes_in, self._objects.gets)
+    def _account_fetch(self, visits: Visits) -> None:
+        seen = (visits.fetch_s, visits.wait_s, visits.bytes_in, self._objects.gets)
         fetch, wait, size, gets = (now - before for now, before in zip(seen, self._fetched, strict=True))
         self._fetched = seen
         self._phases.fetch += fetch
@@ -137,7 +139,7 @@ class Reporter:
 
     def flush(self, *, epoch_done: bool, ending: bool = False) -> None:
         """Send what there is."""
-        if self._rows or epoch_done:
+        if self._rows or epoch_done or ending:
             self._send(epoch_done=epoch_done, ending=ending)
 
     def _send(self, *, epoch_done: bool, ending: bool) -> None:

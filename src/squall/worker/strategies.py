@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from squall.config import Problems, is_integer, is_number
-from squall.protocols import Model, SharedTables, Strategy
-from squall.records import Sync, WorkerTask
-from squall.store import Store
+from squall.models import model_from_dict
+from squall.protocols import Model, SharedTables, Store, Strategy, StrategySettings
+from squall.records import Float32, Sync, TableContents, WorkerTask
+from squall.registry import STRATEGIES
 from squall.worker.compression import Compression, Compressor
 from squall.worker.updates import MetUpdates, SharedMemoryUpdates
 
@@ -122,6 +124,9 @@ class ParameterServer(msgspec.Struct, frozen=True, tag="parameter_server", repr_
                 f'{name}={value!r} has no effect with filter={self.filter!r}; choose filter="{owner}"'
             )
 
+    needs_tables = True
+    whole_shares = False
+
     @property
     def synchronous(self) -> bool:
         """Whether one step of the model takes a minibatch of every worker."""
@@ -157,18 +162,39 @@ class ParameterServer(msgspec.Struct, frozen=True, tag="parameter_server", repr_
         """Whether workers may write to the tables' memory, where they can reach it."""
         return self.consistency == "asp" and not self.staleness_weighting and self._compression.nothing
 
-    def bind(self, task: WorkerTask, model: Model, store: Store, interrupted: Callable[[], bool]) -> Strategy:
-        """The strategy at work in one worker.
+    @property
+    def replaces_stragglers(self) -> bool:
+        """See :class:`squall.protocols.StrategySettings`."""
+        return self.stragglers == "replace"
 
-        Parameters
-        ----------
-        task : WorkerTask
-            Whose slot has been registered.
-        model : Model
-        store : Store
-        interrupted : callable
-            Whether this worker has to end; asked where it waits.
-        """
+    def conflicts(self, estimator: str, settings: dict[str, Any]) -> list[str]:
+        """See :class:`squall.protocols.StrategySettings`: it goes with all of them."""
+        return []
+
+    def open(self, store: Store, task: WorkerTask, source: WorkerTask | None) -> None:
+        """See :class:`squall.protocols.StrategySettings`: make the table, or copy the one of ``source``."""
+        table = model_from_dict(task.model).table(task.table, task.optimizer)
+        store.tables.create(table, None if source is None else source.table)
+        # Maps it, where it is mapped: the model can then be had although the store has died.
+        store.tables.pull(table.name, np.zeros(0, dtype=np.int64))
+
+    def begin(self, store: Store, task: WorkerTask, contents: TableContents) -> None:
+        """See :class:`squall.protocols.StrategySettings`: fill the table."""
+        store.tables.load(task.table, contents)
+
+    def weights(self, store: Store, task: WorkerTask) -> Float32:
+        """See :class:`squall.protocols.StrategySettings`: all of the table."""
+        return store.tables.pull(task.table)
+
+    def bind(
+        self,
+        task: WorkerTask,
+        model: Model,
+        store: Store,
+        interrupted: Callable[[], bool],
+        minibatches: Callable[[int], Sequence[int]],
+    ) -> Strategy:
+        """See :class:`squall.protocols.StrategySettings`."""
         if self.updates_in_place and isinstance(store.tables, SharedTables):
             progress = store.control.progress(task.job, task.slot)
             return SharedMemoryUpdates(model, store.tables, task.table, progress)
@@ -180,6 +206,13 @@ class ParameterServer(msgspec.Struct, frozen=True, tag="parameter_server", repr_
         return MetUpdates(task, model, store, sync, compressor, interrupted, barriers=self.waits_for_all)
 
 
-def strategy_from_dict(data: dict[str, Any]) -> ParameterServer:
+def strategy_from_dict(data: dict[str, Any]) -> StrategySettings:
     """The strategy that plain data stands for."""
-    return msgspec.convert(data, ParameterServer)
+    strategy: StrategySettings = msgspec.convert(data, STRATEGIES.load(data["type"]))
+    return strategy
+
+
+def is_strategy(value: Any) -> bool:
+    """Whether this is a strategy (not the class of one)."""
+    tag = type(value).__struct_config__.tag if isinstance(value, msgspec.Struct) else None
+    return tag in STRATEGIES.names() and isinstance(value, STRATEGIES.load(str(tag)))

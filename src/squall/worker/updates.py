@@ -8,11 +8,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
-from squall.protocols import Model, SharedTables
-from squall.records import Block, Float32, Int32, Int64, Stamp, Steps, Sync, Update, WorkerTask
-from squall.store import Store
+from squall.protocols import Model, SharedTables, Store
+from squall.records import (
+    Block,
+    Float32,
+    Int32,
+    Int64,
+    Registration,
+    Stamp,
+    Steps,
+    Sync,
+    Update,
+    WorkerTask,
+)
 from squall.worker.compression import Compressor
 
 HOLD_S = 0.25
@@ -30,6 +41,10 @@ class SharedMemoryUpdates:
     def __init__(self, model: Model, tables: SharedTables, table: str, progress: Int64) -> None:
         self._model, self._progress = model, progress
         self._table = tables.shared(table)
+
+    def resume(self, registration: Registration) -> int:
+        """Everything is in the table."""
+        return registration.minibatches
 
     def start_epoch(self, epoch: int) -> bool:
         """Nothing to wait for."""
@@ -49,9 +64,6 @@ class SharedMemoryUpdates:
     def state_dict(self) -> dict[str, Any]:
         """Everything is in the table."""
         return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Everything is in the table."""
 
 
 class _Gradient(NamedTuple):
@@ -134,6 +146,12 @@ class MetUpdates:
         self._done = int(self._control.progress(task.job, task.slot)[0])
         self._tally = _Tally()
         self._epoch = -1  # begun last
+
+    def resume(self, registration: Registration) -> int:
+        """Hold back what the predecessor did; the owner has counted what it has applied."""
+        if self._compressor is not None and registration.state:
+            self._compressor.load_state_dict(msgspec.msgpack.decode(registration.state))
+        return registration.minibatches
 
     def start_epoch(self, epoch: int) -> bool:
         """Wait for the others, if all begin an epoch together."""
@@ -232,8 +250,3 @@ class MetUpdates:
     def state_dict(self) -> dict[str, Any]:
         """What has been held back."""
         return {} if self._compressor is None else self._compressor.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Hold back what the predecessor did."""
-        if self._compressor is not None:
-            self._compressor.load_state_dict(state)

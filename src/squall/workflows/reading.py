@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from squall.config import Run, is_isolated
-from squall.data.byte_sources import Input, LocalFile
+from squall.data.inputs import Input, LocalFile
 from squall.data.objects import ObjectStore
 from squall.worker import calls
 from squall.workflows.map import map as map_functions
