@@ -126,10 +126,13 @@ __all__ = [
     "all_ones",
     "checksum",
     "csr_gather",
+    "csr_largest",
     "csr_logistic_gradient",
     "csr_margins",
     "csr_minibatch",
+    "csr_moments",
     "csr_squared_gradient",
+    "csr_summed",
     "csr_validate",
     "csv_classify",
     "csv_follow",
@@ -734,6 +737,49 @@ def fm_gradient(
 def fm_outputs(rows: Rows, weights: Float32, fit_intercept: bool) -> Float32:
     """Return z of each row, float32[n, 1]."""
     return _native.fm_outputs(rows, weights, fit_intercept)
+
+
+# ----------------------------------------------------------------------------------- sparse statistics
+
+
+def csr_summed(
+    indptr: Int64, indices: Int32, values: Float32 | Float64 | None, width: int
+) -> tuple[Int64, Int32, Float64] | None:
+    """Add entries of one index in a row up; None if there are none.
+
+    Parameters
+    ----------
+    indptr : int64[n_rows + 1]
+    indices : int32[nnz]
+        In any order, in [0, width).
+    values : float32[nnz], float64[nnz] or None
+        All 1 if None.
+    width : int
+
+    Returns
+    -------
+    (indptr, indices, values) or None
+        Rows with ascending indices; values are float64.
+    """
+    return _native.csr_summed(indptr, indices, values, width)
+
+
+def csr_moments(
+    indptr: Int64, indices: Int32, values: Float32 | Float64 | None, width: int
+) -> tuple[Float64, Float64, Float64]:
+    """Moments of every column; what is not stored is 0, NaN is missing; parameters as in `csr_summed`.
+
+    Returns
+    -------
+    n, mean, m2 : float64[width]
+        Values that are not missing; their mean (0 without any); the sum of squared deviations from it.
+    """
+    return _native.csr_moments(indptr, indices, values, width)
+
+
+def csr_largest(indptr: Int64, indices: Int32, values: Float32 | Float64 | None, width: int) -> Float64:
+    """Largest magnitude of every column, float64[width], without NaN; parameters as in `csr_summed`."""
+    return _native.csr_largest(indptr, indices, values, width)
 
 
 # --------------------------------------------------------------------------------------------- hashing

@@ -25,6 +25,7 @@ void bind_packing(nanobind::module_& m);
 void bind_serving(nanobind::module_& m);
 void bind_softmax(nanobind::module_& m);
 void bind_sparse(nanobind::module_& m);
+void bind_sparse_statistics(nanobind::module_& m);
 void bind_string_dictionary(nanobind::module_& m);
 void bind_tables(nanobind::module_& m);
 void bind_training(nanobind::module_& m);

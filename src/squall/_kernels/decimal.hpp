@@ -113,7 +113,9 @@ inline double scaled_by_ten(uint64_t mantissa, int64_t exponent) {
     const int gone = std::countl_zero(top) == 0 ? 11 : 10;  // bits beyond 53
     uint64_t kept = top >> gone;
     const uint64_t rest = top & ((uint64_t{1} << gone) - 1), half = uint64_t{1} << (gone - 1);
-    kept += rest > half || (rest == half && (more || (kept & 1) != 0));
+    const bool odd = (kept & 1) != 0;
+    kept += static_cast<uint64_t>((rest > half) |
+                                  ((rest == half) & (more | odd)));  // foretold by nobody, so no branch
     // Far from both ends of a double's range, so multiplying by the power of 2 is exact.
     const auto exponent_bits = static_cast<uint64_t>(power_of_2 + gone + 1023);
     return static_cast<double>(kept) * std::bit_cast<double>(exponent_bits << 52);
@@ -131,8 +133,9 @@ inline const char* read_decimal(const char* first, const char* last, double& val
                                         1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
                                         1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
     const char* at = first;
-    const bool negative = at != last && *at == '-';
-    if (negative || (at != last && *at == '+')) ++at;
+    if (at == last) return nullptr;
+    const bool negative = *at == '-';
+    at += static_cast<int>(negative) | static_cast<int>(*at == '+');  // no branch: signs are not foretold
     const char* const digits = at;
     uint64_t mantissa = 0;
     at = read_digits(at, last, readable, mantissa);
@@ -165,7 +168,7 @@ inline const char* read_decimal(const char* first, const char* last, double& val
     } else if (!read_any_decimal(digits, at, value)) {
         return nullptr;
     }
-    if (negative) value = -value;
+    value = std::bit_cast<double>(std::bit_cast<uint64_t>(value) ^ static_cast<uint64_t>(negative) << 63);
     return at;
 }
 

@@ -14,6 +14,7 @@ NB_MODULE(_native, m) {
     squall::bind_serving(m);
     squall::bind_softmax(m);
     squall::bind_sparse(m);
+    squall::bind_sparse_statistics(m);
     squall::bind_string_dictionary(m);
     squall::bind_tables(m);
     squall::bind_training(m);

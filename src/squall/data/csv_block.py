@@ -10,13 +10,16 @@ import numpy.typing as npt
 from squall._kernels import ColumnReading, StringDictionary
 from squall.data.csv_columns import Chunk, Mask
 from squall.data.csv_schema import Kind
-from squall.records import CategoricalColumn, Column, NumericColumn, RawBlock
+from squall.records import CategoricalColumn, Column, NumericColumn, RawBlock, SparseColumn
 
 _DTYPES: dict[str, np.dtype[Any]] = {
     "int64": np.dtype(np.int64),
     "float64": np.dtype(np.float64),
     "categorical": np.dtype(np.int32),
 }
+
+HASHED = "hashed"
+"""The sparse column of slots, named as `squall.FeatureHasher` names it."""
 
 Array = npt.NDArray[Any]
 
@@ -27,7 +30,7 @@ class _Place(NamedTuple):
     column: int
     name: str
     dtype: np.dtype[Any]
-    texts: StringDictionary | None  # of a column of text
+    how: StringDictionary | tuple[bytes, int] | None  # of a column of text
 
 
 class CsvBlock:
@@ -40,25 +43,33 @@ class CsvBlock:
         Of the columns; those of labels and weights are not read here, but given to `keep`.
     block_bytes : int
         That it will have, about.
+    n_features : int
+        Columns of text become slots of one sparse column of this width; 0: they stay text.
     """
 
-    def __init__(self, names: list[str], kinds: list[Kind], block_bytes: int) -> None:
+    def __init__(self, names: list[str], kinds: list[Kind], block_bytes: int, n_features: int = 0) -> None:
+        self._n_features = n_features
         self._places = [
-            _Place(i, name, _DTYPES[kind], StringDictionary() if kind == "categorical" else None)
+            _Place(i, name, _DTYPES[kind], self._how(name) if kind == "categorical" else None)
             for i, (name, kind) in enumerate(zip(names, kinds, strict=True))
             if kind in _DTYPES
         ]
+        self._texts = [place.how for place in self._places if isinstance(place.how, StringDictionary)]
         self._row_bytes = sum(place.dtype.itemsize for place in self._places)
         self._expected_rows = block_bytes // max(1, self._row_bytes)
+        self._slots = np.empty((0, 0), np.int32)
         self._arrays = [np.empty(0, place.dtype) for place in self._places]
         self._labels: list[Array] = []
         self._weights: list[Array] = []
         self.n_rows = self._n_read = 0
 
+    def _how(self, name: str) -> StringDictionary | tuple[bytes, int]:
+        return (f"{name}=".encode(), self._n_features) if self._n_features else StringDictionary()
+
     @property
     def n_bytes(self) -> int:
         """Bytes of the columns, dictionaries included."""
-        return self.n_rows * self._row_bytes + sum(p.texts.n_bytes for p in self._places if p.texts)
+        return self.n_rows * self._row_bytes + sum(texts.n_bytes for texts in self._texts)
 
     def read(self, chunk: Chunk) -> list[tuple[int, Array, tuple[int, int]]]:
         """Read a chunk behind the rows; it does not count until `keep`.
@@ -73,7 +84,7 @@ class CsvBlock:
         if self._arrays and end > len(self._arrays[0]):
             self._reserve(max(end + end // 2, self._expected_rows + chunk.n_rows))
         columns: list[ColumnReading] = [
-            (p.column, array, p.texts) for p, array in zip(self._places, self._arrays, strict=True)
+            (p.column, array, p.how) for p, array in zip(self._places, self._arrays, strict=True)
         ]
         found = chunk.columns(columns, self.n_rows)
         return [
@@ -97,11 +108,14 @@ class CsvBlock:
         columns: dict[str, Column] = {}
         for place, array in zip(self._places, self._arrays, strict=True):
             values = array[: self.n_rows]
-            columns[place.name] = (
-                NumericColumn(values)
-                if place.texts is None
-                else CategoricalColumn(values, *place.texts.to_arrays())
-            )
+            if place.how is None:
+                columns[place.name] = NumericColumn(values)
+            elif isinstance(place.how, StringDictionary):
+                columns[place.name] = CategoricalColumn(values, *place.how.to_arrays())
+        if width := self._slots.shape[1]:
+            indptr = np.arange(self.n_rows + 1, dtype=np.int64) * width
+            slots = self._slots[: self.n_rows].reshape(-1)
+            columns[HASHED] = SparseColumn(indptr, slots, None, self._n_features)
         labels, weights = (
             np.concatenate(parts) if parts else None for parts in (self._labels, self._weights)
         )
@@ -109,14 +123,15 @@ class CsvBlock:
 
     def clear(self) -> None:
         """Begin another block in the same memory, which the system takes its time to give."""
-        for place in self._places:
-            if place.texts is not None:
-                place.texts.clear()
+        for texts in self._texts:
+            texts.clear()
         self._labels, self._weights, self.n_rows = [], [], 0
 
     def _reserve(self, n_rows: int) -> None:
         """Have place for so many; the rows expected should need no more than the first time."""
+        hashed = [i for i, place in enumerate(self._places) if isinstance(place.how, tuple)]
+        self._slots = np.empty((n_rows, len(hashed)), np.int32)
         for i, array in enumerate(self._arrays):
-            larger = np.empty(n_rows, array.dtype)
+            larger = self._slots[:, hashed.index(i)] if i in hashed else np.empty(n_rows, array.dtype)
             larger[: self.n_rows] = array[: self.n_rows]
             self._arrays[i] = larger

@@ -33,6 +33,8 @@ class CsvParser:
         Of a block, about.
     skipped : Skipped
         Takes up rows whose label or weight cannot be used.
+    n_features : int
+        As for `CsvBlock`.
 
     Attributes
     ----------
@@ -44,7 +46,13 @@ class CsvParser:
     """
 
     def __init__(
-        self, assumed: Evidence, forced_text: bool, write: Write, block_bytes: int, skipped: Skipped
+        self,
+        assumed: Evidence,
+        forced_text: bool,
+        write: Write,
+        block_bytes: int,
+        skipped: Skipped,
+        n_features: int = 0,
     ) -> None:
         self.evidence, self.fits, self.n_rows = assumed.copy(), True, 0
         self._kinds: list[Kind] = assumed.kinds()
@@ -57,7 +65,7 @@ class CsvParser:
         self._class_of = np.zeros(0, np.int32)
         if self._label >= 0 and not assumed.many_numbers:
             self._class_of = label_map(assumed, forced_text)[1]
-        self._block = CsvBlock(assumed.names, self._kinds, block_bytes)
+        self._block = CsvBlock(assumed.names, self._kinds, block_bytes, n_features)
 
     def add(self, chunk: Chunk) -> None:
         """Take one more chunk."""
