@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from squall.estimators.imputer import Imputer as Imputer
     from squall.estimators.linear import LinearRegression as LinearRegression
     from squall.estimators.logistic import LogisticRegression as LogisticRegression
+    from squall.estimators.matrix_factorization import MatrixFactorization as MatrixFactorization
     from squall.estimators.persistence import load_model as load
     from squall.estimators.persistence import save as save
     from squall.estimators.pipeline import Pipeline as Pipeline
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from squall.estimators.scalers import TfidfTransformer as TfidfTransformer
     from squall.estimators.submit import submit as submit
     from squall.planning.scripted import ScriptedPlanner as ScriptedPlanner
+    from squall.worker.admm import ADMM as ADMM
     from squall.worker.averaging import ModelAveraging as ModelAveraging
     from squall.worker.strategies import ParameterServer as ParameterServer
     from squall.workflows.executor import Executor as Executor
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _NAMES = {
+    "ADMM": "squall.worker.admm:ADMM",
     "Dataset": "squall.data.dataset:Dataset",
     "Executor": "squall.workflows.executor:Executor",
     "FactorizationMachine": "squall.estimators.factorization:FactorizationMachine",
@@ -67,6 +70,7 @@ _NAMES = {
     "LithopsBackend": "squall.config:LithopsBackend",
     "LocalBackend": "squall.config:LocalBackend",
     "LogisticRegression": "squall.estimators.logistic:LogisticRegression",
+    "MatrixFactorization": "squall.estimators.matrix_factorization:MatrixFactorization",
     "MaxAbsScaler": "squall.estimators.scalers:MaxAbsScaler",
     "MinMaxScaler": "squall.estimators.scalers:MinMaxScaler",
     "OneHotEncoder": "squall.estimators.encoders:OneHotEncoder",
@@ -103,6 +107,7 @@ _NAMES = {
 }
 
 __all__ = [
+    "ADMM",
     "Dataset",
     "Executor",
     "FactorizationMachine",
@@ -113,6 +118,7 @@ __all__ = [
     "LithopsBackend",
     "LocalBackend",
     "LogisticRegression",
+    "MatrixFactorization",
     "MaxAbsScaler",
     "MinMaxScaler",
     "ModelAveraging",

@@ -242,7 +242,9 @@ class TableSpec(msgspec.Struct, frozen=True):
 
     Rows from ``regularized_rows`` on (the intercept) are never penalised.  Weights begin at zero
     without ``initial``.  Where a store has several shards, ``sharding`` says which row goes where:
-    ``"hash"`` by the row's number modulo the shards, ``"range"`` in equal stretches.
+    ``"hash"`` by the row's number modulo the shards, ``"range"`` in equal stretches.  ``summed``: updates
+    that are applied together count as one after the other, so they are added up; otherwise they are
+    gradients of one loss, and their mean is taken.
     """
 
     name: str
@@ -252,6 +254,7 @@ class TableSpec(msgspec.Struct, frozen=True):
     regularized_rows: int
     initial: InitialValues | None = None
     sharding: Literal["hash", "range"] = "hash"
+    summed: bool = False
 
 
 ReduceOp = Literal["sum", "min", "max"]
@@ -313,6 +316,21 @@ class Update:
         return self.values.astype(np.float32, copy=False)
 
 
+class SolverRound(msgspec.Struct, frozen=True):
+    """A round of a strategy that solves to a tolerance; all workers know the same of it.
+
+    Residuals are those of :mod:`squall.optim.consensus`.  ``objective`` is that of the point that the
+    round began with; ``passes`` are over a worker's rows, on average.
+    """
+
+    objective: float
+    primal_residual: float
+    dual_residual: float
+    rho: float
+    passes: float
+    converged: bool
+
+
 class Steps(NamedTuple):
     """What a strategy did with some minibatches, and where the time and the bytes went.
 
@@ -328,6 +346,7 @@ class Steps(NamedTuple):
     wait_s: float = 0.0  # for other workers
     bytes_in: int = 0
     bytes_out: int = 0
+    solver: SolverRound | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -609,6 +628,7 @@ class Report(msgspec.Struct, frozen=True):
     phases: Phases
     ending: bool = False
     number: int = 0  # 0: it is not counted
+    solver: SolverRound | None = None
 
 
 class Registration(msgspec.Struct, frozen=True):
@@ -646,6 +666,7 @@ class HistoryRecord(msgspec.Struct, frozen=True):
     phases: Phases
     by_worker: dict[int, Phases] = {}
     unreported_rows: int = 0
+    solver: SolverRound | None = None  # of strategies that have rounds, such as ADMM
 
 
 class AttemptRecord(msgspec.Struct, frozen=True):

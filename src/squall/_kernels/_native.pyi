@@ -412,6 +412,35 @@ def csr_moments(
     indptr: _I64, indices: _I32, values: _F32 | _F64 | None, width: int
 ) -> tuple[_F64, _F64, _F64]: ...
 def csr_largest(indptr: _I64, indices: _I32, values: _F32 | _F64 | None, width: int) -> _F64: ...
+def mf_minibatches(
+    indptr: _I64,
+    indices: _I32,
+    labels: _F32,
+    weights: _F32 | None,
+    order: _I32 | None,
+    batch_size: int,
+    first_batch: int,
+    n_batches: int,
+    table: _F32,
+    learning_rate: float,
+    l2: float,
+    cosine: bool,
+    share: float,
+    step: _I64,
+    progress: _I64 | None,
+) -> tuple[float, float, int]: ...
+def mf_gradient(
+    indptr: _I64,
+    local: _I32,
+    labels: _F32,
+    weights: _F32 | None,
+    pulled: _F32,
+    learning_rate: float,
+    l2: float,
+    cosine: bool,
+    share: float,
+) -> tuple[_F32, float, float]: ...
+def mf_outputs(indptr: _I64, indices: _I32, weights: _F32) -> _F32: ...
 def checksum(data: _U8) -> tuple[int, int]: ...
 def murmur3_32(data: bytes, seed: int) -> int: ...
 def hash_slots(prefix: bytes, offsets: _I64, data: _Bytes, n_slots: int, seed: int) -> _I32: ...
@@ -515,6 +544,9 @@ class LibsvmParser:
     def clear(self) -> None:
         """Forget those rows."""
 
+    def forget_labels(self) -> None:
+        """Give codes anew, from 0 on; `ValueError` if rows that were not taken have some."""
+
     def seen(self) -> dict[str, Any]:
         """What was seen so far: ``n_lines``, ``n_rows``, ``n_dropped`` entries, ``n_skipped`` rows;
         ``least`` (None if there was none) and ``largest`` (−1) index as written; ``has_labels`` and
@@ -542,3 +574,40 @@ class StringDictionary:
     ) -> _I32: ...
     def encode_strings(self, offsets: _I64, data: _Bytes) -> _I32: ...
     def to_arrays(self) -> tuple[_I64, _U8]: ...
+
+SOFTMAX: int
+
+def objective_gradient(
+    loss: int,
+    rows: _Rows,
+    labels: _F32,
+    weights: _F32 | None,
+    x: _F64,
+    fit_intercept: bool,
+    gradient: _F64,
+    curvature: _F64,
+) -> float: ...
+def hessian_product(
+    loss: int,
+    rows: _Rows,
+    weights: _F32 | None,
+    curvature: _F64,
+    v: _F64,
+    fit_intercept: bool,
+    out: _F64,
+) -> None: ...
+def hessian_diagonal(
+    loss: int, rows: _Rows, weights: _F32 | None, curvature: _F64, fit_intercept: bool, out: _F64
+) -> None: ...
+def hessian_matrix(
+    loss: int,
+    rows: _Rows,
+    weights: _F32 | None,
+    curvature: _F64,
+    n_outputs: int,
+    fit_intercept: bool,
+    out: _F64,
+) -> None: ...
+def quadratic_descent(
+    q: _F64, b: _F64, z: _F64, n_regularized: int, l1: float, l2: float, tol: float, max_sweeps: int
+) -> float: ...

@@ -41,4 +41,19 @@ struct Samples {
     }
 };
 
+// Labels that number one of `n` classes.
+struct Classes {
+    int64_t n;
+
+    bool valid(float label) const {
+        return label >= 0 && label < static_cast<float>(n) && label == std::floor(label);
+    }
+    std::string labels() const { return text("a whole number in [0, ", n, ")"); }
+};
+
+inline int64_t checked_classes(int64_t n) {
+    if (n < 2 || n > 1 << 24) value_error("n_classes: is ", n, ", a number in [2, 2^24] needed");
+    return n;
+}
+
 }  // namespace squall

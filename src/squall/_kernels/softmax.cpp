@@ -5,20 +5,6 @@
 namespace squall {
 namespace {
 
-struct Classes {
-    int64_t n;
-
-    bool valid(float label) const {
-        return label >= 0 && label < static_cast<float>(n) && label == std::floor(label);
-    }
-    std::string labels() const { return text("a whole number in [0, ", n, ")"); }
-};
-
-int64_t checked_classes(int64_t n) {
-    if (n < 2 || n > 1 << 24) value_error("n_classes: is ", n, ", a number in [2, 2^24] needed");
-    return n;
-}
-
 // exp(z - max z), and their sum; NaN if a number is not finite.
 struct Exponentials {
     float highest;

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from squall.records import HeldOut, HistoryRecord, Phases, Report
+from squall.records import HeldOut, HistoryRecord, Phases, Report, SolverRound
 
 _SUMS = tuple(name for name in Phases.__struct_fields__ if name != "peak_rss")
 
@@ -19,6 +19,7 @@ class Epoch:
     loss_sum: float = 0.0
     weight_sum: float = 0.0
     by_worker: dict[int, Phases] = field(default_factory=dict)
+    solver: SolverRound | None = None
 
     @property
     def loss(self) -> float | None:
@@ -30,6 +31,7 @@ class Epoch:
         self.rows += report.rows
         self.loss_sum += report.loss_sum
         self.weight_sum += report.weight_sum
+        self.solver = report.solver or self.solver
         add_phases(self.by_worker.setdefault(report.slot, Phases()), report.phases)
 
 
@@ -99,6 +101,7 @@ class EpochBook:
                 phases=total,
                 by_worker=epoch.by_worker,
                 unreported_rows=unreported,
+                solver=epoch.solver,
             )
         )
 

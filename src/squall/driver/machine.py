@@ -152,6 +152,11 @@ class JobMachine:
         return self._book.history
 
     @property
+    def n_settled(self) -> int:
+        """How many of its records will not change: they have been measured, or will not be."""
+        return self._evaluated + 1 if self._evaluates and not self.ended else len(self.history)
+
+    @property
     def trained_rows(self) -> int:
         """Rows that workers have reported."""
         return self._book.rows
@@ -303,7 +308,10 @@ class JobMachine:
         complete = min(slot.epochs_done for slot in self._slots)
         self._book.close(complete, now, self.ledger.bill(now).total_usd)
         self._count_behind()
-        return [*self._evaluate_newest(), *self._ask_planner()]
+        commands = self._evaluate_newest()
+        if self.history and self.history[-1].solver is not None and self.history[-1].solver.converged:
+            return [*commands, *self._stop("converged", now)]
+        return [*commands, *self._ask_planner()]
 
     def _ask_planner(self) -> list[Command]:
         return self._legs.ask(len(self.history)) if self.state == "running" else []

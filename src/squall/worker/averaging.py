@@ -66,6 +66,10 @@ class ModelAveraging(msgspec.Struct, frozen=True, tag="model_averaging", repr_om
         if not isinstance(self.every, str):  # NumPy's numbers are not plain data
             msgspec.structs.force_setattr(self, "every", int(self.every))
 
+    def epochs(self, asked: int) -> int:
+        """See :class:`squall.protocols.StrategySettings`: as many as are asked for."""
+        return asked
+
     def conflicts(self, estimator: str, settings: dict[str, Any]) -> list[str]:
         """See :class:`squall.protocols.StrategySettings`."""
         if settings.get("optimizer") == "ftrl":

@@ -76,12 +76,16 @@ class Rounds:
         key, started = _round(self._task.job, number), time.perf_counter()
         self._blobs.reduce(key, array, "sum", self._task.slot)
         self.bytes_out += array.nbytes
-        sent = time.perf_counter()
-        self.push_s += sent - started
+        self.push_s += time.perf_counter() - started
+        return self.again(number, n)
+
+    def again(self, number: str, n: int) -> Numbers | None:
+        """The sum of a round to which this slot, or its predecessor, has brought its part; as `meet`."""
+        key, began = _round(self._task.job, number), time.perf_counter()
         result = self._blobs.reduced(key, n, HOLD_S)
         while result is None and not self._interrupted():
             result = self._blobs.reduced(key, n, HOLD_S)
-        self.wait_s += time.perf_counter() - sent
+        self.wait_s += time.perf_counter() - began
         if result is not None:
             self.bytes_in += result.nbytes
         return result

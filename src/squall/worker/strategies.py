@@ -167,6 +167,10 @@ class ParameterServer(msgspec.Struct, frozen=True, tag="parameter_server", repr_
         """See :class:`squall.protocols.StrategySettings`."""
         return self.stragglers == "replace"
 
+    def epochs(self, asked: int) -> int:
+        """See :class:`squall.protocols.StrategySettings`: as many as are asked for."""
+        return asked
+
     def conflicts(self, estimator: str, settings: dict[str, Any]) -> list[str]:
         """See :class:`squall.protocols.StrategySettings`: it goes with all of them."""
         return []

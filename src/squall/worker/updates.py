@@ -106,7 +106,7 @@ class _Tally:
 
     def steps(self) -> Steps:
         """The sums."""
-        return Steps(*(getattr(self, name) for name in Steps._fields))
+        return Steps(*(getattr(self, name) for name in self.__slots__))
 
 
 class MetUpdates:

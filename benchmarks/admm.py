@@ -1,0 +1,372 @@
+"""ADMM beside the parameter server and scikit-learn's solvers: rounds, time and bytes to a precision.
+
+    python benchmarks/admm.py                  # all of it, some minutes
+    python benchmarks/admm.py --parts adult    # or: clicks, scaling
+    python benchmarks/admm.py --svg docs/admm.svg
+
+A contender's objective F is measured by one and the same code; "to 1e-4" is the time at which it is
+first within 1e-4 · F* of F*, the least that anybody reached.  Jobs are real ones on warm functions of
+this machine; their times are from the first round's start.  scikit-learn's solvers are stopped after
+ever more iterations, each run from scratch.
+
+The scaling part plays all workers' cores in this process, and times each of them alone; what a round
+costs on a platform is then the slowest worker's time and that of the messages, for the network of AWS
+Lambda: 75 MB/s and 1 ms a function, stores of 1,200 MB/s (dated facts: docs/admm.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_matrix
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+
+import squall
+from squall.models.logistic import LogisticModel
+from squall.models.objectives import ShareObjective
+from squall.optim.consensus.admm import FULL_METRIC, Consensus, ConsensusSettings, Contribution, Round
+from squall.optim.consensus.metrics import Penalty
+from squall.optim.consensus.participant import Participant
+from squall.records import CsrBlock
+
+ADULT = Path(__file__).parents[1] / "examples" / "data" / "adult.csv.gz"
+GOALS = (1e-2, 1e-4, 1e-6)
+WORKERS = (2, 4, 8)
+PATIENCE_S = 45.0  # for one contender
+
+Curve = list[tuple[float, float, float]]  # (seconds, bytes, objective)
+
+
+class Problem(NamedTuple):
+    name: str
+    X: csr_matrix
+    y: np.ndarray
+    l1: float
+    l2: float
+
+    def blocks(self, n: int) -> list[CsrBlock]:
+        cuts = np.linspace(0, self.X.shape[0], n + 1).astype(int)
+        return [self.block(slice(a, b)) for a, b in itertools.pairwise(cuts)]
+
+    def block(self, rows: slice) -> CsrBlock:
+        part = self.X[rows]
+        labels = self.y[rows].astype(np.float32)
+        indptr, indices = part.indptr.astype(np.int64), part.indices.astype(np.int32)
+        return CsrBlock(indptr, indices, part.data.astype(np.float32), labels, None, self.X.shape[1])
+
+    def value(self, coef: np.ndarray, intercept: float) -> float:
+        whole = ShareObjective(LogisticModel(self.X.shape[1]), [self.block(slice(None))], self.X.shape[0])
+        x = np.append(coef.ravel().astype(np.float64), intercept)
+        return whole.gradient(x)[0] + Penalty(self.l1, self.l2, len(x) - 1).value(x)
+
+
+def adult(l1: float, l2: float) -> Problem:
+    """The census: 6 numbers scaled to [0, 1] and 8 one-hot columns."""
+    data = squall.read_csv(ADULT, label="income-per-year")
+    pipeline = squall.make_pipeline(squall.MinMaxScaler(), squall.OneHotEncoder())
+    X, y = pipeline.fit_transform(data).to_arrays()
+    return Problem(
+        f"Adult, l1={l1:g}, l2={l2:g}",
+        csr_matrix(X, dtype=np.float32),
+        np.unique(y, return_inverse=True)[1],
+        l1,
+        l2,
+    )
+
+
+def clicks(rows: int, l1: float, l2: float, width: int = 10_000, k: int = 39) -> Problem:
+    """Rows of 39 of 10,000 features, some far more frequent than others, and a planted model."""
+    draw = np.random.default_rng(0)
+    often = 1 / np.arange(1, width + 1) ** 0.8
+    indices = draw.choice(width, size=(rows, k), p=often / often.sum())
+    z = (draw.normal(size=width) * 0.5)[indices].sum(axis=1) - 0.5
+    y = (draw.random(rows) < 1 / (1 + np.exp(-z))).astype(int)
+    X = csr_matrix((np.ones(rows * k, np.float32), indices.ravel(), np.arange(rows + 1) * k), (rows, width))
+    X.sum_duplicates()
+    return Problem(f"{rows:,} rows of {k}, d={width:,}, l1={l1:g}, l2={l2:g}", X, y, l1, l2)
+
+
+# ------------------------------------------------------------------------------------ contenders
+
+
+def by_admm(problem: Problem, workers: int) -> tuple[Curve, int, float]:
+    strategy = squall.ADMM(tol=1e-7)
+    model = squall.LogisticRegression(l1=problem.l1, l2=problem.l2, strategy=strategy)
+    model.fit(problem.X, problem.y, run=squall.Run(workers=workers, store="tcp"))
+    history = model.history_
+    # Rounds take alike; the first has the start of the functions in it.
+    began = history[0].time_s - (history[-1].time_s - history[0].time_s) / max(1, len(history) - 1)
+    sent = np.cumsum([r.phases.bytes_out + r.phases.bytes_in for r in history])
+    # A record has the objective at the point that its round began with.
+    curve = [
+        (before.time_s - began, float(n), after.solver.objective)
+        for before, n, after in zip(history, sent, history[1:], strict=False)
+        if after.solver is not None
+    ]
+    end = problem.value(model.coef_, float(model.intercept_[0]))
+    curve.append((history[-1].time_s - began, float(sent[-1]), end))
+    return curve, model.n_iter_, sum(r.phases.compute for r in history)
+
+
+def by_parameter_server(problem: Problem, workers: int) -> Curve:
+    """The best of three rates, on a rate that falls to 0, for each number of epochs."""
+    curve: Curve = []
+    for epochs in (1, 3, 10, 30):
+        for rate in ("auto", 0.1, 0.5):
+            model = squall.LogisticRegression(
+                epochs=epochs,
+                learning_rate=rate,
+                learning_rate_schedule="cosine",
+                l1=problem.l1,
+                l2=problem.l2,
+            )
+            model.fit(problem.X, problem.y, run=squall.Run(workers=workers, store="tcp"))
+            work = sum(
+                r.phases.compute + r.phases.push + r.phases.pull + r.phases.wait for r in model.history_
+            )
+            sent = sum(r.phases.bytes_out + r.phases.bytes_in for r in model.history_)
+            value = problem.value(model.coef_, float(model.intercept_[0]))
+            curve.append((work / workers, float(sent), value))
+    return sorted(curve)
+
+
+def by_scikit_learn(problem: Problem, solver: str) -> Curve:
+    total = problem.l1 + problem.l2
+    settings: dict[str, Any] = {"C": 1 / (total * problem.X.shape[0]), "solver": solver, "tol": 1e-12}
+    if problem.l1:
+        settings["l1_ratio"] = problem.l1 / total
+    if solver == "liblinear":
+        settings["intercept_scaling"] = 100.0  # so that it penalises the intercept next to nothing
+    X = problem.X.astype(np.float64)
+    curve: Curve = []
+    for iterations in (3, 10, 30, 100, 300, 1000, 3000):
+        started = time.perf_counter()
+        model = LogisticRegression(max_iter=iterations, **settings).fit(X, problem.y)
+        spent = time.perf_counter() - started
+        curve.append((spent, 0.0, problem.value(model.coef_, float(model.intercept_[0]))))
+        if spent > PATIENCE_S / 4:
+            break
+    return curve
+
+
+def first(curve: Curve, best: float, goal: float, what: int) -> float:
+    return min((point[what] for point in curve if point[2] <= best * (1 + goal)), default=math.nan)
+
+
+def compare(problem: Problem) -> dict[str, Curve]:
+    print(f"\n{problem.name}\n")
+    curves: dict[str, Curve] = {}
+    rounds: dict[str, int] = {}
+    for n in WORKERS:
+        name = f"ADMM, {n} workers"
+        by_admm(problem, n)  # warm functions
+        curves[name], rounds[name], _ = by_admm(problem, n)
+    curves["ParameterServer, 2 workers"] = by_parameter_server(problem, 2)
+    for solver in ("liblinear", "saga") if problem.l1 else ("lbfgs", "liblinear", "saga"):
+        curves[solver] = by_scikit_learn(problem, solver)
+    best = min(point[2] for curve in curves.values() for point in curve)
+    print(f"{'':28}  {'rounds to 1e-2 / 1e-4 / 1e-6':30}  {'seconds to the same':28}  reached")
+    for name, curve in curves.items():
+        counts = ""
+        if name in rounds:
+            reached = [
+                next((i + 1 for i, p in enumerate(curve) if p[2] <= best * (1 + g)), None) for g in GOALS
+            ]
+            counts = " / ".join("–" if i is None else str(i) for i in reached)
+        seconds = " / ".join(shown(first(curve, best, goal, 0)) for goal in GOALS)
+        gap = min(point[2] for point in curve) / best - 1
+        print(f"{name:28}  {counts:30}  {seconds:28}  {gap:.1e}")
+    return curves
+
+
+def shown(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.2f}"
+
+
+# --------------------------------------------------------------------------------------- scaling
+
+
+class Played(NamedTuple):
+    rounds: list[Round]
+    seconds: list[list[float]]  # of each worker in each round
+    gaps: list[float]
+
+
+def play(problem: Problem, n_slots: int, tol: float) -> Played:
+    """All workers' cores in this process, one after the other."""
+    rows, width = problem.X.shape
+    objectives = [ShareObjective(LogisticModel(width), [b], rows) for b in problem.blocks(n_slots)]
+    n = objectives[0].n
+    agreed = ConsensusSettings(
+        n, n_slots, Penalty(problem.l1, problem.l2, n - 1), tol=tol, full=n <= FULL_METRIC
+    )
+    workers = [Participant(o, Consensus(agreed, np.zeros(n))) for o in objectives]
+    prepared = sum(worker.prepare() for worker in workers)
+    for worker in workers:
+        worker.begin(prepared)
+    rounds, seconds, values = [], [], []
+    while not rounds or (not rounds[-1].converged and len(rounds) < 60):
+        spent, total = [0.0] * n_slots, np.zeros(0)
+        for i, worker in enumerate(workers):
+            started = time.perf_counter()
+            brought = worker.contribute().packed()
+            spent[i] = time.perf_counter() - started
+            total = brought if not i else total + brought
+        sums = Contribution.unpacked(total, agreed)
+        for i, worker in enumerate(workers):
+            started = time.perf_counter()
+            taken = worker.absorb(sums)
+            spent[i] += time.perf_counter() - started
+        rounds.append(taken)
+        seconds.append(spent)
+        z = workers[0].consensus.solution
+        values.append(problem.value(z[:-1], float(z[-1])))
+    best = min(values)
+    return Played(rounds, seconds, [value / best - 1 for value in values])
+
+
+class Network(NamedTuple):
+    """Of AWS Lambda and a store of some servers; bytes and seconds."""
+
+    function: float = 75e6
+    server: float = 1200e6
+    latency: float = 1e-3
+
+    def round_s(self, n_slots: int, n: int, shards: int, number_bytes: float = 8.0) -> float:
+        """A contribution up and a sum down, as all functions do at once."""
+        size = number_bytes * n
+        way = max(size / self.function, n_slots * size / (self.server * shards))
+        return 2 * (way + self.latency)
+
+
+def scaling(rows: int) -> None:
+    problem, network = clicks(rows, 0.0, 1e-4), Network()
+    width = problem.X.shape[1]
+    print(f"\nStrong scaling by measured compute and modelled messages: {problem.name}\n")
+    print(
+        f"{'workers':>8}  {'rounds to 1e-4 / 1e-6':>22}  {'compute a round':>15}  {'messages':>10}  efficiency of a round"
+    )
+    alone = 0.0
+    for n in (1, 2, 8, 64, 256):
+        played = play(problem, n, 1e-6)
+        counts = [next((i + 1 for i, gap in enumerate(played.gaps) if gap <= g), 0) for g in GOALS[1:]]
+        passes = np.array([r.passes for r in played.rounds])
+        # The same number of passes in a round, whatever the number of workers: what differs is in the rounds.
+        compute = float(np.mean([np.median(s) for s in played.seconds] / passes) * 6)
+        alone = alone or compute
+        messages = network.round_s(n, width, 1 if n < 64 else n // 32) if n > 1 else 0.0
+        efficiency = alone / n / (compute + messages)
+        print(
+            f"{n:8}  {counts[0]:12} / {counts[1]:<7}  {compute * 1e3:12.1f} ms  {messages * 1e3:7.1f} ms  {efficiency:.0%}"
+        )
+    print("\nThe same round of 10,000,000 rows, and where messages become half of it (64 workers)\n")
+    a_round = alone / rows * 1e7
+    for n in (64, 256):
+        for shards in (1, n // 32):
+            took = network.round_s(n, width, shards)
+            print(f"{n:5} workers, {shards} servers: efficiency {a_round / n / (a_round / n + took):.0%}")
+    for label, size in (("float64", 8.0), ("float32", 4.0), ("float16", 2.0)):
+        for shards in (1, 2, 8):
+            print(f"{label}, {shards} servers: d = {crossing(network, a_round / 64, shards, size):,}")
+
+
+def crossing(network: Network, compute: float, shards: int, number_bytes: float) -> int:
+    """The width from which on messages take longer than the work of a round."""
+    low, high = 1, 1 << 34
+    while high - low > 1:
+        middle = (low + high) // 2
+        if network.round_s(64, middle, shards, number_bytes) > compute:
+            high = middle
+        else:
+            low = middle
+    return int(f"{low:.1e}".partition("e")[0].replace(".", "")) * 10 ** (len(str(low)) - 2)
+
+
+# --------------------------------------------------------------------------------------- picture
+
+COLOURS = ("#c2410c", "#ea580c", "#fdba74", "#1d4ed8", "#0f766e", "#7c3aed", "#52525b")
+WIDTH, HEIGHT, LEFT, TOP, GAP, PLOT = 900, 380, 64, 44, 70, 330
+
+
+def picture(curves: dict[str, Curve], path: Path) -> None:
+    """Relative distance to F* against time, and against bytes where there are any; logarithmic."""
+    best = min(point[2] for curve in curves.values() for point in curve)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT + 40}" font-family="sans-serif" '
+        'font-size="12"><rect width="100%" height="100%" fill="white"/>'
+    ]
+    for panel, (what, title) in enumerate(((0, "seconds"), (1, "bytes through the store"))):
+        used = {
+            n: [(p[what], max(p[2] / best - 1, 1e-9)) for p in c if p[what] > 0] for n, c in curves.items()
+        }
+        used = {name: points for name, points in used.items() if points}
+        left = LEFT + panel * (PLOT + GAP)
+        xs = [x for points in used.values() for x, _ in points]
+        low, high = math.floor(math.log10(min(xs))), math.ceil(math.log10(max(xs)))
+
+        def place(x: float, gap: float, left: int = left, low: int = low, high: int = high) -> str:
+            across = left + PLOT * (math.log10(x) - low) / (high - low)
+            return f"{across:.1f},{TOP + (HEIGHT - TOP - 50) * -math.log10(gap) / 9:.1f}"
+
+        bottom = TOP + HEIGHT - TOP - 50
+        parts.append(f'<text x="{left}" y="{TOP - 14}">(F − F*) / F* against {title}</text>')
+        for power in range(0, 10, 2):
+            y = TOP + (bottom - TOP) * power / 9
+            parts.append(f'<path d="M{left} {y:.1f}h{PLOT}" stroke="#ddd"/>')
+            parts.append(f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">1e−{power}</text>')
+        for power in range(low, high + 1):
+            x = left + PLOT * (power - low) / (high - low)
+            parts.append(f'<text x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">1e{power}</text>')
+        for colour, (name, curve) in zip(COLOURS, curves.items(), strict=False):
+            if name not in used:
+                continue
+            falling, least = [], math.inf
+            for x, gap in sorted(used[name]):
+                if gap < least:
+                    least = gap
+                    falling.append(place(x, gap))
+            parts.append(
+                f'<polyline points="{" ".join(falling)}" fill="none" stroke="{colour}" stroke-width="2"/>'
+            )
+            parts += [
+                f'<circle cx="{p.split(",")[0]}" cy="{p.split(",")[1]}" r="2.5" fill="{colour}"/>'
+                for p in falling
+            ]
+    for i, (colour, name) in enumerate(zip(COLOURS, curves, strict=False)):
+        x, y = LEFT + 270 * (i % 3), HEIGHT + 2 + 16 * (i // 3)
+        parts.append(f'<text x="{x}" y="{y}" fill="{colour}">● {name}</text>')
+    path.write_text("\n".join([*parts, "</svg>\n"]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--parts", default="adult,clicks,scaling")
+    parser.add_argument("--rows", type=int, default=100_000, help="of the set with 10,000 features")
+    parser.add_argument("--svg", type=Path, help="where to draw the comparison on Adult with l2")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    parts: dict[str, Callable[[], Iterator[Problem]]] = {
+        "adult": lambda: (adult(l1, l2) for l1, l2 in ((0.0, 1e-4), (1e-3, 0.0))),
+        "clicks": lambda: (clicks(options.rows, l1, l2) for l1, l2 in ((0.0, 1e-4),)),
+    }
+    for part in options.parts.split(","):
+        if part == "scaling":
+            scaling(options.rows)
+            continue
+        for problem in parts[part]():
+            curves = compare(problem)
+            if options.svg and part == "adult" and not problem.l1:
+                picture(curves, options.svg)
+
+
+if __name__ == "__main__":
+    main()

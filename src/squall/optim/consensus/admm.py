@@ -1,0 +1,328 @@
+"""Consensus ADMM: what all workers compute alike from the sums of what each contributes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from squall.optim.consensus.anderson import coefficients
+from squall.optim.consensus.metrics import DiagonalMetric, MatrixMetric, Metric, Penalty
+from squall.records import Float64
+
+FULL_METRIC = 2000
+"""Most coefficients for which the metric is a whole matrix."""
+
+RENEWED_AFTER = (1, 3, 6)
+"""Rounds with whose sums the metric is renewed, so that rounds 2, 4 and 7 are the first in it."""
+
+_PRECISION = 0.1  # residuals, of √(tol · F), that are small enough
+_BALANCED_EVERY, _BALANCED_UNTIL = 2, 10
+_BALANCE_RANGE = (0.2, 5.0)
+_BALANCE_WORTH = 1.5  # a smaller change of rho is not worth what acceleration then forgets
+_FULL_RIDGE, _DIAGONAL_FLOOR = 1e-4, 1e-8  # of the mean diagonal
+_FACTS = ("round", "rho", "residual", "first_objective")
+_SCALARS = 5  # beside the inner products with earlier residuals
+
+
+@dataclass(frozen=True, slots=True)
+class ConsensusSettings:
+    """What all workers agree on before they begin.
+
+    Parameters
+    ----------
+    n : int
+        Coefficients.
+    n_slots : int
+        Workers, W.
+    penalty : Penalty
+    tol : float
+        Relative precision asked of the objective.
+    relaxation : float
+        α, in (0, 2).
+    rho : float
+        Of the first round; 1 is the workers' mean curvature.
+    depth : int
+        Residuals that acceleration remembers; 0: none.
+    full : bool
+        Whether the metric is a matrix.
+    balanced : bool
+        Whether rho is balanced.
+    """
+
+    n: int
+    n_slots: int
+    penalty: Penalty
+    tol: float = 1e-6
+    relaxation: float = 1.6
+    rho: float = 1.0
+    depth: int = 10
+    full: bool = True
+    balanced: bool = True
+
+    @property
+    def curvature_size(self) -> int:
+        """Numbers of the curvature that each contributes to the metric."""
+        return self.n * self.n if self.full else self.n
+
+
+class Contribution(NamedTuple):
+    """What a worker adds to a round's sums, and what they then are.
+
+    ``vector`` is x̂ − z + u.  ``products`` are ⟨x̂ − z, F_j⟩ with its earlier residuals F_j.
+    """
+
+    vector: Float64  # (n,)
+    moved: float  # ‖x̂ − z‖²
+    loss: float  # f at z
+    passes: float
+    dual: float  # ‖u‖²
+    forgotten: float  # 1 if it has no earlier residuals although others do
+    products: Float64  # (depth,)
+    curvature: Float64  # (settings.curvature_size,), or empty in most rounds
+
+    def packed(self) -> Float64:
+        """All in one array."""
+        scalars = [self.moved, self.loss, self.passes, self.dual, self.forgotten]
+        return np.concatenate([self.vector, scalars, self.products, self.curvature])
+
+    @staticmethod
+    def unpacked(array: Float64, settings: ConsensusSettings) -> Contribution:
+        """From `packed`, or from a sum of such arrays."""
+        n, products = settings.n, settings.n + _SCALARS
+        moved, loss, passes, dual, forgotten = (float(x) for x in array[n:products])
+        rest = array[products:]
+        return Contribution(
+            array[:n], moved, loss, passes, dual, forgotten, rest[: settings.depth], rest[settings.depth :]
+        )
+
+
+class Round(NamedTuple):
+    """How a round went; residuals are those of Boyd et al., in the metric.
+
+    A squared residual then has the unit of the objective.
+    """
+
+    number: int  # from 1
+    primal: float  # (Σ ‖x_w − z‖²_M)^½
+    dual: float  # (W ‖z − z_before‖²_M)^½
+    rho: float
+    loss: float  # mean loss of all rows at the z that the round began with
+    objective: float  # the same with penalties
+    passes: float  # over its rows, of a worker on average
+    converged: bool
+
+
+class Decision(NamedTuple):
+    """What a worker has to do with its own part after a round, in this order."""
+
+    step: Float64  # z⁺ − z
+    forget: bool  # all residuals before this round's
+    theta: Float64  # the mixture of what is remembered
+    change: tuple[Metric, Metric] | None  # from one metric to another
+
+
+@dataclass(slots=True)
+class _Remembered:
+    """A round, for acceleration: sums over workers, and z."""
+
+    dual_residual: Float64  # Σ F_u
+    dual: Float64  # Σ G_u
+    step: Float64  # F_z
+    z: Float64  # G_z
+
+
+class Consensus:
+    """z, the metric, and everything else that all workers have in common.
+
+    Parameters
+    ----------
+    settings : ConsensusSettings
+    z : ndarray of shape (n,)
+        Where to begin.
+
+    Attributes
+    ----------
+    z : ndarray
+        What the next round begins with.
+    solution : ndarray
+        The last z that was a proximal step: with an l1 penalty, the one with zeros.
+    metric : Metric
+        Not there before `begin`.
+    round : int
+        Rounds that are done.
+    forgotten : bool
+        Whether the others remember earlier rounds, and this worker, which has taken over, does not.
+    """
+
+    metric: Metric
+
+    def __init__(self, settings: ConsensusSettings, z: Float64) -> None:
+        self.settings, self.z, self.solution = settings, z, z
+        self.round, self.rho = 0, settings.rho
+        self.forgotten = False
+        self.residual = math.inf  # of all workers together
+        self.first_objective = math.nan
+        self.dual_sum = np.zeros_like(z)
+        self._memory: list[_Remembered] = []
+        self._gram = np.zeros((0, 0))
+
+    def state(self, *, whole: bool) -> tuple[dict[str, Any], dict[str, Float64]]:
+        """What `restored` needs, but for the metric: plain facts, and arrays.
+
+        ``whole`` has also what acceleration remembers.
+        """
+        facts = {name: getattr(self, name) for name in (*_FACTS, "remembered")}
+        arrays = {"z": self.z, "solution": self.solution, "dual_sum": self.dual_sum}
+        if whole and self._memory:
+            arrays["gram"] = self._gram
+            arrays["common"] = np.array([[m.dual_residual, m.dual, m.step, m.z] for m in self._memory])
+        return facts, arrays
+
+    @staticmethod
+    def restored(
+        settings: ConsensusSettings, facts: dict[str, Any], arrays: dict[str, Float64], curvature: Float64
+    ) -> Consensus:
+        """As it was when it gave its `state`; ``curvature`` is the sum that the metric is of."""
+        consensus = Consensus(settings, arrays["z"])
+        for name in _FACTS:
+            setattr(consensus, name, facts[name])
+        consensus.solution, consensus.dual_sum = arrays["solution"], arrays["dual_sum"]
+        consensus.metric = consensus._metric(curvature)
+        if "gram" in arrays:
+            consensus._gram = arrays["gram"]
+            consensus._memory = [_Remembered(*vectors) for vectors in arrays["common"]]
+        consensus.forgotten = consensus.remembered != facts["remembered"]
+        return consensus
+
+    @property
+    def remembered(self) -> int:
+        """Earlier residuals that acceleration uses."""
+        return len(self._memory)
+
+    @property
+    def renews(self) -> bool:
+        """Whether the coming round's contributions have to bring curvature along."""
+        return self.round + 1 in RENEWED_AFTER
+
+    def begin(self, loss: float, curvature: Float64) -> None:
+        """Take the mean loss at z and the sum of all curvatures there."""
+        self.first_objective = loss + self.settings.penalty.value(self.z)
+        self.residual = math.sqrt(abs(self.first_objective))
+        self.metric = self._metric(curvature)
+
+    def step(self, sums: Contribution) -> tuple[Round, Decision]:
+        """A round: the sums of all workers' contributions in, what follows out."""
+        n_slots, metric = self.settings.n_slots, self.metric
+        start = self.z
+        self.solution = metric.prox(
+            start + sums.vector / n_slots, n_slots, self.settings.penalty, self.solution
+        )
+        step = self.solution - start
+        pull = metric.times(step)
+        moved = sums.vector - self.dual_sum  # Σ x̂ − z
+        primal, dual = self._residuals(sums, moved, step, pull)
+        entry = _Remembered(moved - n_slots * step, sums.vector - n_slots * step, step, self.solution)
+        forget = self._remember(entry, sums, moved, pull, math.hypot(primal, dual))
+        theta = self._mixture()
+        self.z = _mixed(theta, [m.z for m in self._memory])
+        self.dual_sum = _mixed(theta, [m.dual for m in self._memory])
+        self.round += 1
+        done = self._summary(sums, start, primal, dual)
+        return done, Decision(step, forget, theta, self._change(sums.curvature, primal, dual))
+
+    def _residuals(
+        self, sums: Contribution, moved: Float64, step: Float64, pull: Float64
+    ) -> tuple[float, float]:
+        # From steps, not from the points themselves, whose difference would cancel.
+        n_slots, alpha = self.settings.n_slots, self.settings.relaxation
+        dual = n_slots * float(step @ pull)
+        primal = sums.moved / alpha**2 - 2 / alpha * float(moved @ pull) + dual
+        return math.sqrt(max(primal, 0.0)), math.sqrt(max(dual, 0.0))
+
+    def _remember(
+        self, entry: _Remembered, sums: Contribution, moved: Float64, pull: Float64, residual: float
+    ) -> bool:
+        """Extend the Gram matrix of residuals (of u and of z); whether those before are forgotten."""
+        settings, k = self.settings, len(self._memory)
+        n_slots, dual = settings.n_slots, settings.n_slots * float(entry.step @ pull)
+        gram = np.zeros((k + 1, k + 1))
+        gram[:k, :k] = self._gram
+        for j, earlier in enumerate(self._memory[: settings.depth]):
+            product = sums.products[j] - float(pull @ earlier.dual_residual)
+            gram[j, k] = gram[k, j] = product + n_slots * float(pull @ earlier.step)
+        gram[k, k] = sums.moved - 2 * float(moved @ pull) + 2 * dual
+        self._memory.append(entry)
+        self._gram = gram
+        forget = sums.forgotten > 0 or residual > 2 * self.residual or settings.depth == 0
+        keep = 1 if forget else settings.depth
+        self._memory, self._gram = self._memory[-keep:], self._gram[-keep:, -keep:]
+        self.residual, self.forgotten = residual, False
+        return forget
+
+    def _mixture(self) -> Float64:
+        theta = coefficients(self._gram)
+        return np.eye(len(self._memory))[-1] if theta is None else theta
+
+    def _summary(self, sums: Contribution, start: Float64, primal: float, dual: float) -> Round:
+        settings = self.settings
+        objective = sums.loss + settings.penalty.value(start)
+        scale = abs(objective) + settings.tol * abs(self.first_objective)
+        enough = _PRECISION * math.sqrt(settings.tol * scale)
+        converged = self.round > 1 and max(primal, dual) <= enough
+        return Round(
+            self.round,
+            primal,
+            dual,
+            self.rho,
+            sums.loss,
+            objective,
+            sums.passes / settings.n_slots,
+            converged,
+        )
+
+    def _change(self, curvature: Float64, primal: float, dual: float) -> tuple[Metric, Metric] | None:
+        before = self.metric
+        if len(curvature):
+            self.metric = self._metric(curvature)
+        else:
+            factor = self._balance(primal, dual)
+            if factor == 1.0:
+                return None
+            self.rho *= factor
+            self.metric = before.scaled(factor)
+        self.dual_sum = self.metric.solve(before.times(self.dual_sum))
+        self._memory, self._gram = [], np.zeros((0, 0))
+        return before, self.metric
+
+    def _balance(self, primal: float, dual: float) -> float:
+        """What rho is multiplied by (proportional, where Boyd et al., §3.4.1, take 2 or ½)."""
+        if not self.settings.balanced or self.round % _BALANCED_EVERY or self.round > _BALANCED_UNTIL:
+            return 1.0
+        low, high = _BALANCE_RANGE
+        factor = min(max(math.sqrt(primal / dual) if dual > 0 else high, low), high)
+        return factor if max(factor, 1 / factor) >= _BALANCE_WORTH else 1.0
+
+    def _metric(self, curvature: Float64) -> Metric:
+        """ρ (mean curvature + l2 / W), or its diagonal."""
+        settings = self.settings
+        mean = curvature / settings.n_slots
+        ridge = settings.penalty.ridge(settings.n) / settings.n_slots
+        if not settings.full:
+            weights = mean + ridge
+            floor = max(_DIAGONAL_FLOOR * float(weights.mean()), np.finfo(float).tiny)
+            return DiagonalMetric(self.rho * np.maximum(weights, floor))
+        matrix = mean.reshape(settings.n, settings.n).copy()
+        diagonal = np.diagonal(matrix)
+        floor = max(_FULL_RIDGE * float(diagonal.mean()), np.finfo(float).tiny)
+        np.fill_diagonal(matrix, diagonal + ridge + floor)
+        return MatrixMetric(self.rho * matrix)
+
+
+def _mixed(theta: Float64, vectors: list[Float64]) -> Float64:
+    total: Float64 = theta[0] * vectors[0]
+    for factor, vector in zip(theta[1:], vectors[1:], strict=True):
+        total += factor * vector
+    return total

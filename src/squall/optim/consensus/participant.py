@@ -1,0 +1,163 @@
+"""Consensus ADMM: one worker's own part, its rows and its dual."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from squall.optim.consensus.admm import Consensus, ConsensusSettings, Contribution, Decision, Round
+from squall.optim.consensus.metrics import DiagonalMetric, MatrixMetric
+from squall.optim.consensus.subproblem import (
+    LazyNewton,
+    Objective,
+    Subproblem,
+    TruncatedNewton,
+)
+from squall.records import Float64
+
+PASSES = 10
+"""Most passes over its rows in which a worker solves its subproblem."""
+
+_INNER = 0.1  # of a worker's part of the residual, to which it solves its subproblem
+_NOTHING = np.zeros(0)
+
+
+class _Own(NamedTuple):
+    """A round, for acceleration: this worker's residual of u, and u after it."""
+
+    residual: Float64
+    dual: Float64
+
+
+class Participant:
+    """One worker.
+
+    A round is `contribute`, the sum of what all have contributed, `absorb`; before the first there
+    are `prepare` and `begin`.
+
+    Parameters
+    ----------
+    objective : Objective
+        This worker's rows.
+    consensus : Consensus
+        Its copy of what all have in common.
+
+    Attributes
+    ----------
+    u : ndarray of shape (n,)
+        The scaled dual.
+    """
+
+    def __init__(self, objective: Objective, consensus: Consensus) -> None:
+        self._objective, self.consensus = objective, consensus
+        self.u = np.zeros_like(consensus.z)
+        self._vector = self.u
+        self._memory: list[_Own] = []
+        self._curvature: Float64 | None = None  # of its own rows, at `_reference`
+        self._reference = consensus.z
+        self._solver: LazyNewton | TruncatedNewton | None = None
+
+    def prepare(self) -> Float64:
+        """Mean loss at z and curvature there, to be summed for `begin`."""
+        loss, _ = self._objective.gradient(self.consensus.z)
+        self._reference, self._curvature = self.consensus.z, self._measured()
+        return np.append(self._curvature, loss)
+
+    def begin(self, sums: Float64) -> None:
+        """Take the sums of what all have prepared."""
+        self.consensus.begin(float(sums[-1]), sums[:-1])
+
+    def contribute(self) -> Contribution:
+        """Solve the subproblem; what to add to the round's sums."""
+        consensus = self.consensus
+        settings, metric = consensus.settings, consensus.metric
+        solver = self._ready_solver()
+        tol = _INNER * consensus.residual / math.sqrt(settings.n_slots)
+        subproblem = Subproblem(self._objective, metric, consensus.z - self.u)
+        solved = solver.solve(subproblem, consensus.z, tol, PASSES)
+        moved = settings.relaxation * (solved.x - consensus.z)
+        pull, products = metric.times(moved), np.zeros(settings.depth)
+        for j, earlier in enumerate(self._memory[: settings.depth]):
+            products[j] = pull @ earlier.residual
+        self._vector = moved + self.u
+        curvature = _NOTHING
+        if consensus.renews:
+            self._objective.gradient(solved.x)
+            curvature = self._curvature = self._measured()
+            self._reference = solved.x
+        return Contribution(
+            self._vector,
+            float(moved @ pull),
+            solved.loss,
+            float(subproblem.passes + consensus.renews),
+            float(self.u @ metric.times(self.u)),
+            float(consensus.forgotten or len(self._memory) != consensus.remembered),
+            products,
+            curvature,
+        )
+
+    def absorb(self, sums: Contribution) -> Round:
+        """Go on with the sums of what all have contributed."""
+        done, decision = self.consensus.step(sums)
+        self._follow(decision)
+        return done
+
+    def state(self, *, whole: bool) -> tuple[dict[str, Any], dict[str, Float64]]:
+        """What `restored` needs, but for the metric: plain facts, and arrays.
+
+        ``whole`` has also what acceleration remembers.
+        """
+        facts, arrays = self.consensus.state(whole=whole)
+        arrays |= {"u": self.u, "reference": self._reference}
+        if whole and self._memory:
+            arrays["own"] = np.array([[own.residual, own.dual] for own in self._memory])
+        return facts, arrays
+
+    @staticmethod
+    def restored(
+        objective: Objective,
+        settings: ConsensusSettings,
+        facts: dict[str, Any],
+        arrays: dict[str, Float64],
+        curvature: Float64,
+    ) -> Participant:
+        """As it was when it gave its `state`; ``curvature`` is the sum that the metric is of."""
+        participant = Participant(objective, Consensus.restored(settings, facts, arrays, curvature))
+        participant.u, participant._reference = arrays["u"], arrays["reference"]
+        participant._memory = [_Own(*pair) for pair in arrays.get("own", ())]
+        return participant
+
+    def _follow(self, decision: Decision) -> None:
+        dual = self._vector - decision.step
+        self._memory.append(_Own(dual - self.u, dual))
+        self._memory = [self._memory[-1]] if decision.forget else self._memory[-len(decision.theta) :]
+        self.u = sum(
+            (factor * own.dual for factor, own in zip(decision.theta, self._memory, strict=True)),
+            np.zeros_like(dual),
+        )
+        if decision.change is not None:
+            before, after = decision.change
+            self.u = after.solve(before.times(self.u))
+            self._memory, self._solver = [], None
+
+    def _measured(self) -> Float64:
+        if self.consensus.settings.full:
+            return self._objective.hessian().ravel()
+        return self._objective.hessian_diagonal()
+
+    def _ready_solver(self) -> LazyNewton | TruncatedNewton:
+        """The subproblem's solver for the present metric, with the curvature measured last."""
+        if self._solver is None:
+            if self._curvature is None:  # it has taken over from another attempt
+                self._objective.gradient(self._reference)
+                self._curvature = self._measured()
+            metric = self.consensus.metric
+            if isinstance(metric, MatrixMetric):
+                n = self.consensus.settings.n
+                self._solver = LazyNewton(self._curvature.reshape(n, n), metric)
+            else:
+                assert isinstance(metric, DiagonalMetric)
+                self._solver = TruncatedNewton(self._curvature, metric)
+        return self._solver

@@ -1,0 +1,240 @@
+"""Rounds of consensus ADMM in one worker: what the cores compute, met, kept and told of."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from squall.errors import SettingError
+from squall.models.objectives import ShareObjective, smooth
+from squall.optim.consensus.admm import FULL_METRIC, Consensus, ConsensusSettings, Contribution, Round
+from squall.optim.consensus.metrics import Penalty
+from squall.optim.consensus.participant import Participant
+from squall.protocols import Model, Store
+from squall.records import Block, Float64, Int32, Registration, SolverRound, Steps, WorkerTask
+from squall.worker.rounds import SPEAKER, Keeper, Kept, Rounds, start_key, unpacked
+
+_ROWS, _START = "rows", "start"  # rounds before the first: how many rows there are; loss and curvature
+_IDLE_S = 0.02
+
+
+class ConsensusRounds:
+    """A round is one step: solve, meet, go on from the sum, keep.
+
+    What a slot keeps after each round is what kill -9 must not take: the point, the duals, and where its
+    own curvature was measured.  The metric is not kept: it follows from the sums of an earlier round,
+    which stays in the store as long as it is needed.  What acceleration remembers is handed over in order
+    only; after a kill all slots forget it together.
+
+    Parameters
+    ----------
+    task, model, store, interrupted
+        See :meth:`squall.protocols.StrategySettings.bind`.
+    n_slots : int
+        Slots that have rows.
+    settings : dict
+        Of :class:`~squall.optim.consensus.admm.ConsensusSettings`, without what is known here.
+    """
+
+    def __init__(
+        self,
+        task: WorkerTask,
+        model: Model,
+        store: Store,
+        interrupted: Callable[[], bool],
+        n_slots: int,
+        settings: dict[str, Any],
+    ) -> None:
+        convex = smooth(model)
+        if convex is None:
+            raise SettingError("this model's loss is not convex", where="ADMM", fix="use another strategy")
+        self._task, self._model, self._blobs, self._interrupted = task, convex, store.blobs, interrupted
+        self._n_slots, self._settings = n_slots, settings
+        self._rounds, self._keeper = Rounds(task, store, interrupted), Keeper(task, store)
+        self._taken: tuple[Kept, dict[str, Any]] | None = None
+        self._worker: Participant | None = None
+        self._objective: ShareObjective | None = None
+        self._n_rows = 0  # of all slots
+        self._weight = 0.0  # of its own rows
+        self._untold = (0, 0.0, 0.0)  # rows of the present round, their losses and weights
+        self._pending: Float64 | None = None  # brought to the present round, or to be brought
+        self._curvature = _START  # the round whose sums the metric is of
+        self._rounds_left: list[str] = []  # (the speaker) that have not been forgotten
+        self._last: Round | None = None
+
+    # ----------------------------------------------------------------------- the seam's methods
+
+    def resume(self, registration: Registration) -> int:
+        """Go on from what was kept last."""
+        taken = self._keeper.taken_over(registration)
+        if taken is None or not taken[0].facts:
+            return 0
+        self._taken = taken
+        return taken[0].minibatches
+
+    def start_epoch(self, epoch: int) -> bool:
+        """After convergence there is only the end to wait for."""
+        if self._last is None or not self._last.converged:
+            return True
+        while not self._interrupted():
+            time.sleep(_IDLE_S)
+        return False
+
+    def step(self, block: Block, order: Int32, batch_size: int, first: int, count: int) -> Steps:
+        """One round; ``block`` is all that the slot has."""
+        before = self._used()
+        if not self._ready(block):
+            return self._told(0, before)
+        assert self._worker is not None
+        if self._last is not None and self._last.converged:  # the predecessor may not have said so
+            return self._told(1, before)
+        if self._pending is None:
+            contribution = self._worker.contribute()
+            self._pending = contribution.packed()
+            self._untold = block.n_rows, contribution.loss * self._n_rows, self._weight
+        number = str(self._worker.consensus.round + 1)
+        sums = self._rounds.meet(number, self._pending, self._n_slots)
+        if sums is None:
+            return self._told(0, before)
+        self._take_over(number, np.asarray(sums, dtype=np.float64))
+        return self._told(1, before)
+
+    def finish(self) -> bool:
+        """Nothing is held back."""
+        return True
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a successor can use; a blob holds it, and this names the blob."""
+        if self._worker is not None:
+            return self._keeper.put(*self._state(whole=True))
+        if self._taken is None:
+            return self._keeper.put(0, "", {}, {})
+        kept, arrays = self._taken
+        return self._keeper.put(kept.minibatches, kept.round, kept.facts, arrays)
+
+    # ------------------------------------------------------------------------------------ rounds
+
+    def _take_over(self, number: str, sums: Float64) -> None:
+        assert self._worker is not None
+        consensus = self._worker.consensus
+        renewed = consensus.renews
+        self._last = self._worker.absorb(Contribution.unpacked(sums, consensus.settings))
+        self._pending = None
+        if renewed:
+            self._curvature = number
+        if self._task.slot == SPEAKER:
+            self._rounds.show(number, consensus.solution.astype(np.float32))
+        self._keeper.keep(*self._state(whole=False))
+        self._forget(number, renewed=renewed)
+
+    def _forget(self, number: str, *, renewed: bool) -> None:
+        """Rounds before this one are over for all; but their successors read the last with curvature."""
+        if self._task.slot != SPEAKER:
+            return
+        needed = self._rounds_left[0] if renewed and self._rounds_left else self._curvature
+        for name in self._rounds_left:
+            if name != needed:
+                self._rounds.forget(name)
+        self._rounds_left = [*dict.fromkeys([needed, number])]
+
+    def _ready(self, block: Block) -> bool:
+        """Have the participant, if nothing has to end before all slots have begun."""
+        if self._worker is not None:
+            return True
+        if not self._n_rows:
+            sums = self._rounds.meet(_ROWS, np.array([float(block.n_rows)]), self._n_slots)
+            if sums is None:
+                return False
+            self._n_rows = int(sums[0])
+        if self._objective is None:
+            weights = block.weights
+            self._weight = float(block.n_rows) if weights is None else float(weights.sum(dtype=np.float64))
+            self._objective = ShareObjective(self._model, [block], self._n_rows)
+        return self._begin() if self._taken is None else self._go_on(*self._taken)
+
+    def _begin(self) -> bool:
+        assert self._objective is not None
+        start = self._blobs.get(start_key(self._task.job))
+        z = np.zeros(self._objective.n) if start is None else unpacked(start)["z"].astype(np.float64)
+        worker = Participant(self._objective, Consensus(self._agreed(), z))
+        sums = self._rounds.meet(_START, worker.prepare(), self._n_slots)
+        if sums is None:
+            return False
+        worker.begin(np.asarray(sums, dtype=np.float64))
+        self._worker, self._rounds_left = worker, [_START]
+        return True
+
+    def _agreed(self) -> ConsensusSettings:
+        assert self._objective is not None
+        n, spec = self._objective.n, self._task.optimizer
+        penalty = Penalty(spec.l1, spec.l2, self._objective.n_regularized)
+        return ConsensusSettings(n, self._n_slots, penalty, full=n <= FULL_METRIC, **self._settings)
+
+    # ------------------------------------------------------------------------------------- state
+
+    def _state(self, *, whole: bool) -> tuple[int, str, dict[str, Any], dict[str, Any]]:
+        """For the keeper.  The round in which it converged is not done before it has been told of."""
+        assert self._worker is not None and self._objective is not None
+        facts, arrays = self._worker.state(whole=whole)
+        done = self._worker.consensus.round
+        if whole and self._pending is not None:
+            arrays["pending"] = self._pending
+        facts |= {
+            "curvature": self._curvature,
+            "left": self._rounds_left,
+            "last": None if self._last is None else list(self._last),
+        }
+        converged = self._last is not None and self._last.converged
+        return done - converged, str(done) if done else "", facts, arrays
+
+    def _go_on(self, kept: Kept, arrays: dict[str, Any]) -> bool:
+        assert self._objective is not None
+        curvature = self._rounds.again(kept.facts["curvature"], self._n_slots)
+        if curvature is None:
+            return False
+        agreed, facts = self._agreed(), dict(kept.facts)
+        self._curvature, self._rounds_left = facts.pop("curvature"), facts.pop("left")
+        last = facts.pop("last")
+        self._last = None if last is None else Round(*last)
+        self._pending = arrays.pop("pending", None)
+        own = np.asarray(curvature, dtype=np.float64)
+        if self._curvature == _START:
+            own = own[:-1]
+        else:
+            own = Contribution.unpacked(own, agreed).curvature
+        self._worker = Participant.restored(self._objective, agreed, facts, arrays, own)
+        return True
+
+    def _used(self) -> tuple[float, float, int, int]:
+        rounds, keeper = self._rounds, self._keeper
+        return (
+            rounds.push_s + keeper.seconds,
+            rounds.wait_s,
+            rounds.bytes_in,
+            rounds.bytes_out + keeper.bytes_out,
+        )
+
+    def _told(self, done: int, before: tuple[float, float, int, int]) -> Steps:
+        """What a round did; its loss is at the point that it began with."""
+        used = [now - then for now, then in zip(self._used(), before, strict=True)]
+        nothing = Steps(
+            0,
+            0,
+            0.0,
+            0.0,
+            push_s=used[0],
+            wait_s=used[1],
+            bytes_in=int(used[2]),
+            bytes_out=int(used[3]),
+        )
+        if not done or self._last is None:
+            return nothing
+        last = self._last
+        solver = SolverRound(
+            last.objective, last.primal, last.dual, last.rho, last.passes, converged=last.converged
+        )
+        (rows, loss, weight), self._untold = self._untold, (0, 0.0, 0.0)
+        return nothing._replace(minibatches=done, rows=rows, loss_sum=loss, weight_sum=weight, solver=solver)

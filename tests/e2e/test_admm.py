@@ -1,0 +1,182 @@
+"""Whole jobs by ADMM: precise, on any store, whatever happens to workers and drivers."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression, Ridge
+
+import squall
+from squall.errors import SettingError
+from squall.records import OutcomeKind
+from squall.testing import Chaos
+from squall.testing.valkey import valkey_server
+
+A = squall.ADMM
+
+
+def data(n: int = 3000, width: int = 12) -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(0)
+    X = (draw.normal(size=(n, width)) * np.geomspace(0.2, 2, width)).astype(np.float32)
+    return X, (X @ draw.normal(size=width) + draw.normal(size=n) > 0.2).astype(int)
+
+
+L2 = 0.01
+
+
+def objective(model: Any, X: np.ndarray, y: np.ndarray) -> float:
+    z = X.astype(float) @ model.coef_.ravel() + model.intercept_
+    return float(np.logaddexp(0, np.where(y == 1, -z, z)).mean() + L2 / 2 * (model.coef_**2).sum())
+
+
+@pytest.fixture(scope="module")
+def best() -> float:
+    X, y = data()
+    peer = LogisticRegression(C=1 / (L2 * len(y)), tol=1e-10, max_iter=1000).fit(X.astype(float), y)
+    return objective(peer, X, y)
+
+
+def fit(strategy: A | None = None, **run: Any) -> squall.LogisticRegression:
+    model = squall.LogisticRegression(l2=L2, strategy=strategy or A())
+    return model.fit(*data(), run=squall.Run(**{"workers": 2, "random_state": 0} | run))
+
+
+def check(model: squall.LogisticRegression, best: float) -> None:
+    assert model.converged_ and model.stopped_ == "converged"
+    assert 0 <= objective(model, *data()) - best + 1e-9 <= 1e-6 * best
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_it_is_as_precise_as_scikit_learn(best: float, workers: int) -> None:
+    model = fit(workers=workers)
+    check(model, best)
+    assert len(model.history_) == model.n_iter_ <= 15
+    assert {record.rows for record in model.history_} == {3000} and model.history_[0].workers == workers
+    rounds = [record.solver for record in model.history_]
+    assert all(r is not None and r.rho > 0 and r.passes >= 2 for r in rounds)
+    assert [r.converged for r in rounds] == [False] * (len(rounds) - 1) + [True]
+    assert rounds[-1].primal_residual < 1e-3 * rounds[0].primal_residual
+    assert rounds[-1].dual_residual < 1e-3 * rounds[0].dual_residual
+    assert rounds[0].objective == pytest.approx(np.log(2))
+    assert all(record.phases.bytes_in and record.phases.bytes_out for record in model.history_)
+
+
+def test_the_bits_are_the_same_in_every_store(
+    s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = fit()
+    with valkey_server(tmp_path) as server:
+        for store in ("tcp", server.url, f"{s3}/fast"):
+            if store == server.url:
+                monkeypatch.setenv("SQUALL_STORE_TOKEN", server.password)
+            else:
+                monkeypatch.delenv("SQUALL_STORE_TOKEN", raising=False)
+            other = fit(store=store)
+            assert np.array_equal(other.coef_, plain.coef_), store
+
+
+@pytest.mark.parametrize("minibatch", [1, pytest.param(4, marks=pytest.mark.slow), 8])
+def test_a_killed_worker_corrupts_nothing(best: float, minibatch: int) -> None:
+    chaos = Chaos(slot=minibatch % 2, attempt=1, minibatch=minibatch)
+    X, y = data()
+    model = squall.LogisticRegression(l2=L2, strategy=A())
+    run = squall.Run(workers=2, store="tcp", backend=squall.LocalBackend(chaos=chaos), random_state=0)
+    job = squall.submit(model, (X, y), run=run)
+    check(job.wait(50), best)
+    killed = [a for a in job.status().attempts if a.outcome.kind is OutcomeKind.KILLED]
+    assert [a.slot for a in killed] == [minibatch % 2]
+
+
+def test_least_squares_and_softmax() -> None:
+    X, _ = data()
+    draw = np.random.default_rng(1)
+    y = X @ draw.normal(size=12) + 5 + draw.normal(size=len(X))
+    linear = squall.LinearRegression(l2=L2, strategy=A(tol=1e-10)).fit(X, y, run=squall.Run(workers=2))
+    peer = Ridge(alpha=L2 * len(y)).fit(X.astype(float), y)
+    np.testing.assert_allclose(linear.coef_, peer.coef_, atol=1e-4)
+    assert linear.intercept_ == pytest.approx(peer.intercept_, abs=1e-4)
+    classes = np.array(["a", "b", "c"])[(X @ draw.normal(size=(12, 3))).argmax(axis=1)]
+    soft = squall.LogisticRegression(l2=L2, strategy=A(tol=1e-10))
+    soft.fit(X, classes, run=squall.Run(workers=2))
+    other = LogisticRegression(C=1 / (L2 * len(y)), tol=1e-10, max_iter=1000).fit(X, classes)
+    np.testing.assert_allclose(soft.coef_, other.coef_, atol=1e-3)
+
+
+def test_too_few_rounds_are_warned_of_and_a_warm_start_goes_on(best: float) -> None:
+    X, y = data()
+    model = squall.LogisticRegression(l2=L2, strategy=A(max_rounds=5), warm_start=True)
+    with pytest.warns(ConvergenceWarning, match=r"not converged in 5 rounds: the residuals are"):
+        model.fit(X, y, run=squall.Run(workers=2))
+    assert not model.converged_ and model.stopped_ == "epochs"
+    model.set_params(strategy=A()).fit(X, y, run=squall.Run(workers=2))
+    check(model, best)
+    assert model.history_[0].solver.objective < 1.01 * best
+
+
+def test_what_does_not_go_with_it_is_told_at_once() -> None:
+    wrong = {"epochs": 7, "learning_rate": 0.1, "optimizer": "adam", "beta_1": 0.8, "clip_norm": 1.0}
+    model = squall.LogisticRegression(strategy=A(), **wrong)
+    with pytest.raises(SettingError, match="5 settings are wrong") as told:
+        model.fit(*data())
+    assert all(f"{name}=" in str(told.value) for name in wrong) and "max_rounds" in str(told.value)
+    with pytest.raises(SettingError, match="needs a convex loss, and FactorizationMachine"):
+        squall.FactorizationMachine(strategy=A()).fit(*data())
+    with pytest.raises(SettingError, match="would forget those before"):
+        squall.LogisticRegression(strategy=A()).partial_fit(*data(), classes=[0, 1])
+
+
+def test_wrong_settings_of_its_own_are_told_together() -> None:
+    with pytest.raises(SettingError, match="5 settings are wrong") as told:
+        A(rho=-1.0, tol=0.0, max_rounds=0, relaxation=2.0, acceleration=-1)
+    assert all(name in str(told.value) for name in ("rho", "tol", "max_rounds", "relaxation", "acceleration"))
+    assert repr(A(tol=np.float64(1e-3), max_rounds=np.int64(5))) == "ADMM(tol=0.001, max_rounds=5)"
+
+
+CLIENT = """
+import os, signal, sys, threading, time
+import squall
+from tests.e2e.test_admm import L2, data
+from squall.driver import resuming
+resuming.SILENCE_OF_WORKERS_S = 0.5
+X, y = data()
+slow = squall.testing.Chaos(slow=1.0, slowdown=40.0)
+run = squall.Run(workers=2, storage=sys.argv[1], backend=squall.LocalBackend(chaos=slow), checkpoint="0.05s",
+                 random_state=0)
+job = squall.submit(squall.LogisticRegression(l2=L2, strategy=squall.ADMM(tol=1e-9)), (X, y), run=run)
+print(job.url, flush=True)
+while job.status().epoch < 4:
+    time.sleep(0.001)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_driver_is_followed_by_another(tmp_path: Path, best: float) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CLIENT, str(tmp_path)],
+        capture_output=True, text=True, timeout=50, check=False, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert done.returncode == -9, done.stderr
+    model = squall.Job.open(done.stdout.strip()).wait(50)
+    check(model, best)
+    assert [record.epoch for record in model.history_] == list(range(1, model.n_iter_ + 1))
+
+
+@pytest.mark.slow
+def test_lives_of_two_seconds_are_enough(best: float) -> None:
+    X, y = data()
+    slow = Chaos(slow=1.0, slowdown=60.0)
+    run = squall.Run(
+        workers=2, store="tcp", random_state=0, backend=squall.LocalBackend(lifetime="2s", chaos=slow)
+    )
+    job = squall.submit(squall.LogisticRegression(l2=L2, strategy=A()), (X, y), run=run)
+    check(job.wait(55), best)
+    assert len(job.status().attempts) > 2, job.status()
+    assert not re.search("Traceback", job.logs())
