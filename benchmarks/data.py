@@ -27,6 +27,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 import squall
+from squall.data.objects import ObjectStore
+from squall.data.training import write_training
+from squall.preprocessing.layout import FeatureLayout
 from squall.testing.criteo import write_criteo
 
 Run = Callable[[], object]
@@ -127,17 +130,13 @@ def csv(folder: Path, options: argparse.Namespace) -> None:
 def criteo(folder: Path, options: argparse.Namespace) -> None:
     path = folder / "f.tsv"
     write_criteo(path, options.mb * 4400)
-    hasher = squall.FeatureHasher(n_features=2**20)
-
-    def hashed() -> None:
-        with tempfile.TemporaryDirectory(dir=SCRATCH) as scratch:
-            data = squall.read_criteo(path, storage=scratch)
-            for _ in hasher.fit(data).transform(data).blocks():
-                pass
-
     runs: dict[str, Run] = {
-        "squall.read_criteo, partitions stored": stored(squall.read_criteo, path),
-        "the same, and hashed": hashed,
+        "squall.read_criteo(n_features=2**20), hashed partitions stored": stored(
+            squall.read_criteo, path, n_features=2**20
+        ),
+        "the same, and training partitions of them": lambda: trained_on(path, 2**20),
+        "squall.read_criteo, partitions of text stored": stored(squall.read_criteo, path),
+        "the same, and hashed training partitions of them": lambda: trained_on(path, None),
     }
     try:
         import polars
@@ -146,6 +145,17 @@ def criteo(folder: Path, options: argparse.Namespace) -> None:
     else:
         runs["polars + scikit-learn FeatureHasher, in memory"] = lambda: polars_hashed(polars, path)
     report("Criteo TSV", path.stat().st_size, measured(runs, options.repeat))
+
+
+def trained_on(path: Path, n_features: int | None) -> None:
+    """All the way to what workers read: hashed while the file is read, or afterwards."""
+    with tempfile.TemporaryDirectory(dir=SCRATCH) as scratch:
+        data = squall.read_criteo(path, n_features=n_features, storage=scratch)
+        data = squall.Imputer("constant", fill_value=0).fit(data).transform(data)
+        if n_features is None:
+            data = squall.FeatureHasher(n_features=2**20).fit(data).transform(data)
+        layout = FeatureLayout.of(data.columns)
+        write_training(map(layout.encode, data.blocks(seed=0)), ObjectStore(scratch), "train", seed=0)
 
 
 def polars_hashed(polars: object, path: Path) -> None:

@@ -4,6 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from squall import FeatureHasher
+from squall._kernels import murmur3_32
 from squall.data import csv_chunks
 from squall.data.criteo import CATEGORIES, INTEGERS, read_criteo
 from squall.errors import DataError, SettingError
@@ -62,3 +64,34 @@ def test_rows_that_are_none(tmp_path):
             assert len(read_criteo(path, errors="skip")) == 2
     with pytest.raises(SettingError, match=r"label='yes'.*\n.*errors=1"):
         read_criteo(path, label="yes", errors=1)
+
+
+@pytest.mark.parametrize("n_features", [1, 1000, 2**31 - 1])
+def test_hashed_while_read_as_by_the_hasher(tmp_path, monkeypatch, n_features):
+    path = tmp_path / "day.tsv"
+    write_criteo(path, 500, seed=2)
+    monkeypatch.setattr(csv_chunks, "CHUNK_BYTES", 20_000)
+    monkeypatch.setattr("squall.data.csv.BLOCK_BYTES", 30_000)
+    text = read_criteo(path)
+    hashed = read_criteo(path, n_features=n_features)
+    expected = FeatureHasher(n_features=n_features).fit(text).transform(text)
+    assert hashed.schema == expected.schema
+    found, wanted = ([block.columns["hashed"] for block in data.blocks()] for data in (hashed, expected))
+    assert len(found) > 2 and all(column.values is None for column in found)
+    slots, theirs = (np.concatenate([column.indices for column in side]) for side in (found, wanted))
+    np.testing.assert_array_equal(slots, theirs)
+    assert all(np.array_equal(c.indptr, np.arange(len(c.indices) + 1, step=26)) for c in found)
+    assert hashed.missing == {name: n for name, n in text.missing.items() if name in INTEGERS}
+
+
+def test_hashed_rows_are_skipped_and_settings_checked(tmp_path):
+    good = "1" + "\t3" * 13 + "\tab" * 26
+    path = tmp_path / "f.tsv"
+    path.write_text("\n".join([good, good.replace("3", "x", 1), good.replace("ab", "cd")]))
+    with pytest.warns(UserWarning, match="1 row was skipped"):
+        block = next(read_criteo(path, n_features=100, errors="skip").blocks())
+    assert block.n_rows == 2
+    slots = block.columns["hashed"].indices.reshape(2, 26)
+    assert slots[0, 0] == murmur3_32(b"C1=ab") % 100 and slots[1, 25] == murmur3_32(b"C26=cd") % 100
+    with pytest.raises(SettingError, match="n_features=0 must be an integer from 1 to 2147483647"):
+        read_criteo(path, n_features=0)

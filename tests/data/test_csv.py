@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import bz2
+import copy
 import csv
 import gzip
 import io
@@ -54,13 +55,14 @@ def blocks_of(path: Path, form: CsvFormat, chunk: int, block: int, cuts: tuple[i
     source = local_file(path)
     edges = [0, *cuts, source.size]
     blocks: list = []
+    keep = lambda block: blocks.append(copy.deepcopy(block))  # noqa: E731
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(csv_chunks, "CHUNK_BYTES", chunk)
         patch.setattr(squall_csv, "BLOCK_BYTES", block)
         guess = form.guess([source])
         schema = form.decide([form.parse([Piece(source)], guess, lambda _: None, lambda _: None)], [source])
         for start, stop in itertools.pairwise(edges):
-            seen = form.parse([Piece(source, start, stop)], schema, blocks.append, lambda _: None)
+            seen = form.parse([Piece(source, start, stop)], schema, keep, lambda _: None)
             assert form.fits(seen, schema, schema)
     return blocks
 

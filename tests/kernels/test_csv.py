@@ -350,3 +350,93 @@ def test_the_census_file_against_pandas():
         assert kind == ("integer" if frame[name].dtype.kind == "i" else "text")
         if kind == "integer":
             np.testing.assert_array_equal(kernels.csv_parse_int64(*at)[0], frame[name])
+
+
+@given(st.integers(0, 2**64), st.integers(-32, 32), st.integers(0, 3))
+def test_digits_and_powers_of_ten_are_rounded_once(digits, power, zeros):
+    texts = [f"{digits}e{power}", f"-0.{'0' * zeros}{digits}e{power}", f"{digits}.{digits}e{power}"]
+    values, first_bad = kernels.csv_parse_float64(*column("\n".join(texts).encode()), [])
+    assert (first_bad, values.tolist()) == (-1, [float(text) for text in texts])
+
+
+@pytest.mark.parametrize("tie", [2**53 + 1, 2**54 + 2, 2**54 + 6, 3 * 2**53 + 1])
+def test_ties_go_to_even(tie):
+    texts = [f"{tie}.0", f"{tie * 10}e-1", f"{tie}0e-1", f"{tie}.{'0' * 30}1", f"{tie // 2}.5"]
+    values, _ = kernels.csv_parse_float64(*column("\n".join(texts).encode()), [])
+    assert values.tolist() == [float(text) for text in texts]
+
+
+# ---------------------------------------------------------------------------------------------- columns
+
+
+fields = st.text(alphabet='01-. e?é"', max_size=12)
+
+
+@given(st.lists(st.tuples(*[fields] * 4), min_size=1, max_size=80), st.integers(0, 2))
+def test_columns_at_once_as_one_by_one(rows, first_row):
+    text = "\n".join(",".join('"' + f.replace('"', '""') + '"' for f in row) for row in rows).encode()
+    scanned = kernels.csv_scan(text)
+    spans, missing = (text, *scanned[:3]), [b"?", b""]
+    n, end = len(rows), len(rows) + first_row
+    outs = [np.zeros(end), np.zeros(end, np.int64), np.zeros(end, np.int32), np.zeros((end, 2), np.int32)]
+    dictionary, prefix = kernels.StringDictionary(), "café=".encode()
+    hows = [None, None, dictionary, (prefix, 1000)]
+    columns = list(zip(range(4), [*outs[:3], outs[3][:, 1]], hows, strict=True))
+    found = kernels.csv_read_columns(*spans, 4, missing, True, 34, columns, first_row)
+
+    reals, bad_real = kernels.csv_parse_float64(*spans, 0, 4, missing, True)
+    np.testing.assert_array_equal(outs[0][first_row:], reals)
+    integers, absent, bad_integer = kernels.csv_parse_int64(*spans, 1, 4, missing, True)
+    assert outs[1][first_row:].tolist() == integers.tolist()
+    bad = [row for row in (*np.flatnonzero(absent).tolist(), bad_integer) if row >= 0]
+    known = kernels.StringDictionary()
+    codes = known.encode(*spans, 2, 4, missing, True)
+    assert outs[2][first_row:].tolist() == codes.tolist()
+    texts = ["" if row[3] == "?" else row[3] for row in rows]
+    hashes = [kernels.murmur3_32(prefix + t.encode()) % 1000 for t in texts]
+    assert outs[3][first_row:].tolist() == [[0, h] for h in hashes]
+    assert [what[1] for what in found] == [bad_real, min(bad, default=-1), -1, -1]
+    assert bool(found[0][0]) == any(row[0] not in ("?", "") for row in rows)
+    assert not any(out[:first_row].any() for out in outs)
+    assert n == scanned.n_rows
+
+
+def test_what_integers_were_seen_to_be():
+    text = b"1\n-9007199254740993\n"
+    scanned = kernels.csv_scan(text)
+    out = np.zeros(2, np.int64)
+    found = kernels.csv_read_columns(text, *scanned[:3], 1, [], True, 34, [(0, out, None)], 0)
+    assert found == [(kernels.CSV_INTEGER | kernels.CSV_WIDE_INTEGER, -1)]
+    assert out.tolist() == [1, -9007199254740993]
+
+
+@pytest.mark.parametrize(
+    ("column", "first_row", "error", "message"),
+    [
+        ((0, np.zeros(1), None), 0, ValueError, "out: has 1 elements, rows 0 to 2"),
+        ((0, np.zeros(3), None), 2, ValueError, "out: has 3 elements, rows 2 to 4"),
+        ((0, np.zeros(3), None), -1, ValueError, "out: has 3 elements, rows -1"),
+        ((0, np.zeros(2, np.float32), None), 0, TypeError, "out: dtype is float32"),
+        ((0, np.zeros(2, np.int64), (b"x=", 8)), 0, TypeError, "out: dtype is int64"),
+        ((0, np.zeros(2), "text"), 0, TypeError, "columns: a StringDictionary"),
+        ((0, np.zeros(2, np.int32), (b"x=", 0)), 0, ValueError, "n_slots: is 0"),
+        ((0, np.zeros(2, np.int32), (b"x=", 2**31)), 0, ValueError, "n_slots: is 2147483648"),
+        ((0, np.zeros(2, np.int32), (b"x=", "y")), 0, TypeError, "prefix, n_slots"),
+        ((1, np.zeros(2), None), 0, IndexError, "column: 1"),
+        ((0, np.zeros(2)), 0, ValueError, "columns: .column, out, how."),
+    ],
+)
+def test_places_for_columns_are_checked(column, first_row, error, message):
+    text = b"1\n2\n"
+    scanned = kernels.csv_scan(text)
+    with pytest.raises(error, match=message):
+        kernels.csv_read_columns(text, *scanned[:3], 1, [], True, 34, [column], first_row)
+
+
+@pytest.mark.parametrize("is_hashed", [False, True])
+def test_columns_of_text_are_utf8(is_hashed):
+    how = (b"x=", 8) if is_hashed else kernels.StringDictionary()
+    text = b"ascii and long\n\xff\n"
+    scanned = kernels.csv_scan(text)
+    with pytest.raises(ValueError, match="row 1: the text is not valid UTF-8"):
+        kernels.csv_read_columns(text, *scanned[:3], 1, [], True, 34, [(0, np.zeros(2, np.int32), how)], 0)

@@ -139,3 +139,65 @@ def test_a_minibatch_of_nothing():
     nothing = np.zeros(0, np.int32)
     needed, indptr, local, values = kernels.csr_minibatch(np.zeros(1, np.int64), nothing, None, nothing, 7)
     assert (needed.tolist(), indptr.tolist(), len(local), values) == ([7], [0], 0, None)
+
+
+# ------------------------------------------------------------------------------------------- statistics
+
+
+numbers = st.floats(-1e3, 1e3, width=32) | st.just(float("nan"))
+entry_rows = st.lists(st.lists(st.tuples(st.integers(0, 5), numbers), max_size=7), max_size=8)
+
+
+def csr_of(rows, dtype):
+    indptr = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+    indices = np.array([i for row in rows for i, _ in row], np.int32)
+    values = None if dtype is None else np.array([v for row in rows for _, v in row], dtype)
+    return indptr, indices, values
+
+
+@given(entry_rows, st.sampled_from([None, np.float32, np.float64]))
+def test_equal_entries_are_summed(rows, dtype):
+    indptr, indices, values = csr_of(rows, dtype)
+    found = kernels.csr_summed(indptr, indices, values, 6)
+    if all(len({i for i, _ in row}) == len(row) for row in rows):
+        assert found is None
+        return
+    ends, places, sums = found
+    assert (ends.dtype, places.dtype, sums.dtype) == (np.int64, np.int32, np.float64)
+    for row, begin, end in zip(rows, ends[:-1], ends[1:], strict=True):
+        expected: dict[int, float] = {}
+        for i, v in row:
+            expected[i] = expected.get(i, 0.0) + (1.0 if dtype is None else float(v))
+        assert places[begin:end].tolist() == sorted(expected)
+        np.testing.assert_array_equal(sums[begin:end], [expected[i] for i in sorted(expected)])
+
+
+@given(entry_rows, st.sampled_from([None, np.float32, np.float64]))
+def test_moments_and_largest_as_of_dense_rows(rows, dtype):
+    rows = [list(dict(row).items()) for row in rows]
+    indptr, indices, values = csr_of(rows, dtype)
+    dense = np.zeros((len(rows), 6))
+    for i, row in enumerate(rows):
+        for j, v in row:
+            dense[i, j] = 1.0 if dtype is None else v
+    seen = ~np.isnan(dense)
+    n, mean, m2 = kernels.csr_moments(indptr, indices, values, 6)
+    assert n.tolist() == seen.sum(axis=0).tolist()
+    expected = np.sum(dense, axis=0, where=seen) / np.maximum(n, 1)
+    np.testing.assert_allclose(mean, expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(m2, np.sum((dense - expected) ** 2, axis=0, where=seen), rtol=1e-9, atol=1e-9)
+    largest = kernels.csr_largest(indptr, indices, values, 6)
+    assert largest.tolist() == np.fmax.reduce(np.abs(dense), axis=0, initial=0).tolist()
+
+
+@pytest.mark.parametrize("kernel", [kernels.csr_summed, kernels.csr_moments, kernels.csr_largest])
+def test_statistics_check_their_arguments(kernel):
+    indptr, indices = np.array([0, 2], np.int64), np.array([1, 6], np.int32)
+    with pytest.raises(IndexError, match=r"indices: row 0, position 1: feature 6 is not in \[0, 6\)"):
+        kernel(indptr, indices, None, 6)
+    with pytest.raises(ValueError, match="values: has length 1"):
+        kernel(indptr, indices, np.ones(1), 7)
+    with pytest.raises(ValueError, match="indptr: row 0 spans"):
+        kernel(np.array([0, 3], np.int64), indices, None, 7)
+    with pytest.raises(ValueError, match="width: is -1"):
+        kernel(indptr, indices, None, -1)

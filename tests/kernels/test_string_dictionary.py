@@ -102,3 +102,21 @@ def test_threads_take_turns():
         results = list(pool.map(lambda _: dictionary.encode(*at, []).tolist(), range(8)))
     assert all(r == results[0] for r in results)
     assert len(dictionary) == 700
+
+
+def test_begun_again():
+    strings = [f"value {i}" for i in range(3000)]
+    dictionary = kernels.StringDictionary()
+    for chunk in (strings, strings[5:], ["a"], [], strings):
+        assert dictionary.encode(*column(quoted(chunk), n_columns=1), []).tolist() == list(range(len(chunk)))
+        assert strings_of(dictionary) == chunk
+        assert dictionary.n_bytes == sum(array.nbytes for array in dictionary.to_arrays())
+        dictionary.clear()
+        assert (len(dictionary), dictionary.n_bytes) == (0, 8)
+
+
+def test_strings_that_begin_alike():
+    strings = ["", "a", "\0", "a\0", "12345678", "12345678\0", "123456789", "123456780", "1234567"]
+    dictionary = kernels.StringDictionary()
+    for _ in range(2):
+        assert dictionary.encode(*column(quoted(strings), n_columns=1), []).tolist() == list(range(9))

@@ -70,7 +70,7 @@ recurrent networks", ICASSP 2013 (Nesterov's at the point looked ahead to); D. K
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,6 +111,7 @@ __all__ = [
     "NESTEROV",
     "SGD",
     "SQUARED",
+    "ColumnReading",
     "CsvError",
     "CsvFields",
     "Fence",
@@ -127,16 +128,20 @@ __all__ = [
     "all_ones",
     "checksum",
     "csr_gather",
+    "csr_largest",
     "csr_logistic_gradient",
     "csr_margins",
     "csr_minibatch",
+    "csr_moments",
     "csr_squared_gradient",
+    "csr_summed",
     "csr_validate",
     "csv_classify",
     "csv_follow",
     "csv_kind",
     "csv_parse_float64",
     "csv_parse_int64",
+    "csv_read_columns",
     "csv_scan",
     "csv_text",
     "fm_gradient",
@@ -936,6 +941,49 @@ def topic_difference(kept: Statistics, old: Statistics | None, scale: float) -> 
     return _native.topic_difference(kept, old, scale)
 
 
+# ----------------------------------------------------------------------------------- sparse statistics
+
+
+def csr_summed(
+    indptr: Int64, indices: Int32, values: Float32 | Float64 | None, width: int
+) -> tuple[Int64, Int32, Float64] | None:
+    """Add entries of one index in a row up; None if there are none.
+
+    Parameters
+    ----------
+    indptr : int64[n_rows + 1]
+    indices : int32[nnz]
+        In any order, in [0, width).
+    values : float32[nnz], float64[nnz] or None
+        All 1 if None.
+    width : int
+
+    Returns
+    -------
+    (indptr, indices, values) or None
+        Rows with ascending indices; values are float64.
+    """
+    return _native.csr_summed(indptr, indices, values, width)
+
+
+def csr_moments(
+    indptr: Int64, indices: Int32, values: Float32 | Float64 | None, width: int
+) -> tuple[Float64, Float64, Float64]:
+    """Moments of every column; what is not stored is 0, NaN is missing; parameters as in `csr_summed`.
+
+    Returns
+    -------
+    n, mean, m2 : float64[width]
+        Values that are not missing; their mean (0 without any); the sum of squared deviations from it.
+    """
+    return _native.csr_moments(indptr, indices, values, width)
+
+
+def csr_largest(indptr: Int64, indices: Int32, values: Float32 | Float64 | None, width: int) -> Float64:
+    """Largest magnitude of every column, float64[width], without NaN; parameters as in `csr_summed`."""
+    return _native.csr_largest(indptr, indices, values, width)
+
+
 # --------------------------------------------------------------------------------------------- hashing
 
 
@@ -1207,3 +1255,47 @@ def csv_parse_float64(
         that a double cannot hold are bad), or -1.
     """
     return _native.csv_parse_float64(buffer, starts, ends, flags, column, n_columns, missing, strip, quote)
+
+
+ColumnReading: TypeAlias = tuple[int, NDArray[Any], StringDictionary | tuple[bytes, int] | None]
+"""(column, where its values go, how they are read); see `csv_read_columns`."""
+
+
+def csv_read_columns(
+    buffer: Bytes,
+    starts: Int32,
+    ends: Int32,
+    flags: UInt8,
+    n_columns: int,
+    missing: list[bytes],
+    strip: bool,
+    quote: int,
+    columns: list[ColumnReading],
+    first_row: int,
+) -> list[tuple[int, int]]:
+    """Read several columns of a chunk at once into arrays; the other parameters are as in `csv_classify`.
+
+    Parameters
+    ----------
+    columns : list of (column, out, how)
+        ``how`` None: numbers as `csv_parse_float64` and `csv_parse_int64` give them, as the dtype of ``out``
+        says (a missing integer is a bad one).  A StringDictionary: codes, as its ``encode`` gives them.
+        ``(prefix, n_slots)``: slots of the texts, as `hash_slots` gives them, where a missing text is an
+        empty one.  Codes and slots are int32.
+    first_row : int
+        Value i goes to ``out[first_row + i]``; ``out`` may have strides.
+
+    Returns
+    -------
+    list of (evidence, first_bad)
+        Of each of ``columns``: what `csv_classify` says of integers (of other numbers only that there are
+        some; 0 for text), and the first bad row or -1.
+
+    Raises
+    ------
+    ValueError
+        If a text is not UTF-8; what was written is of no use then.
+    """
+    return _native.csv_read_columns(
+        buffer, starts, ends, flags, n_columns, missing, strip, quote, columns, first_row
+    )

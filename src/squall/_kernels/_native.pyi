@@ -437,6 +437,13 @@ def fm_gradient(
     batch_size: int,
 ) -> tuple[_F32, float, float]: ...
 def fm_outputs(rows: _Rows, weights: _F32, fit_intercept: bool) -> _F32: ...
+def csr_summed(
+    indptr: _I64, indices: _I32, values: _F32 | _F64 | None, width: int
+) -> tuple[_I64, _I32, _F64] | None: ...
+def csr_moments(
+    indptr: _I64, indices: _I32, values: _F32 | _F64 | None, width: int
+) -> tuple[_F64, _F64, _F64]: ...
+def csr_largest(indptr: _I64, indices: _I32, values: _F32 | _F64 | None, width: int) -> _F64: ...
 def mf_minibatches(
     indptr: _I64,
     indices: _I32,
@@ -538,6 +545,18 @@ def csv_parse_float64(
     strip: bool,
     quote: int,
 ) -> tuple[_F64, int]: ...
+def csv_read_columns(
+    buffer: _Bytes,
+    starts: _I32,
+    ends: _I32,
+    flags: _U8,
+    n_columns: int,
+    missing: list[bytes],
+    strip: bool,
+    quote: int,
+    columns: list[tuple[int, Any, Any]],
+    first_row: int,
+) -> list[tuple[int, int]]: ...
 
 class LibsvmParser:
     """LIBSVM text to compressed sparse rows, chunk by chunk.
@@ -602,6 +621,9 @@ class LibsvmParser:
 class StringDictionary:
     def __init__(self) -> None: ...
     def __len__(self) -> int: ...
+    @property
+    def n_bytes(self) -> int: ...
+    def clear(self) -> None: ...
     def encode(
         self,
         buffer: _Bytes,

@@ -16,6 +16,7 @@ inline nanobind::object new_namespace(nanobind::module_& m, const char* name) {
 void bind_calling(nanobind::module_& m);
 void bind_checksum(nanobind::module_& m);
 void bind_csv(nanobind::module_& m);
+void bind_csv_columns(nanobind::module_& m);
 void bind_factorization(nanobind::module_& m);
 void bind_hashing(nanobind::module_& m);
 void bind_libsvm(nanobind::module_& m);
@@ -26,6 +27,7 @@ void bind_packing(nanobind::module_& m);
 void bind_serving(nanobind::module_& m);
 void bind_softmax(nanobind::module_& m);
 void bind_sparse(nanobind::module_& m);
+void bind_sparse_statistics(nanobind::module_& m);
 void bind_string_dictionary(nanobind::module_& m);
 void bind_tables(nanobind::module_& m);
 void bind_topics(nanobind::module_& m);

@@ -3,15 +3,11 @@
 
 #include <nanobind/stl/vector.h>
 
-#include <array>
-#include <bit>
-#include <charconv>
-#include <cstring>
 #include <limits>
 
 #include "bindings.hpp"
 #include "csv_scanner.hpp"
-#include "decimal.hpp"
+#include "csv_values.hpp"
 
 namespace squall {
 namespace {
@@ -64,90 +60,6 @@ nb::tuple csv_follow(const Input& buffer, int delimiter, int quote) {
 
 // ---------------------------------------------------------------------------------------------- numbers
 
-// What the fields of a column were seen to be. The bits of several chunks are OR-ed, so a column's type is
-// decided over the whole file. An integer that a double cannot hold exactly has a bit of its own: beside
-// it a fraction makes the column text, because one of the two would have to be rounded.
-enum Evidence : int { seen_integer = 1, seen_float = 2, seen_wide_integer = 4, seen_text = 8 };
-
-struct Number {
-    Evidence kind;
-    int64_t integer;  // for seen_integer and seen_wide_integer
-    double real;      // for all but seen_text
-};
-
-bool exact_as_double(int64_t value) {
-    const uint64_t magnitude =
-        value < 0 ? uint64_t{0} - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
-    return magnitude == 0 || std::bit_width(magnitude) - std::countr_zero(magnitude) <= 53;
-}
-
-// Is the double that was read from these decimal digits exactly that integer?
-bool same_integer(std::string_view digits, double value) {
-    while (digits.size() > 1 && digits.front() == '0') digits.remove_prefix(1);
-    std::array<char, 400> exact;
-    const auto [end, failure] = std::to_chars(exact.data(), exact.data() + exact.size(), std::fabs(value),
-                                              std::chars_format::fixed, 0);
-    return failure == std::errc{} &&
-           digits == std::string_view(exact.data(), static_cast<size_t>(end - exact.data()));
-}
-
-// Numbers of up to 18 digits and no more than a point and an exponent, which most are; seen_text: ask again.
-Number read_common_number(std::string_view field) {
-    const char* at = field.data();
-    const char* const last = at + field.size();
-    const bool negative = at != last && *at == '-';
-    at += negative;
-    int64_t integer = 0;
-    const char* const digits = at;
-    for (; at != last && is_digit(*at); ++at) {
-        if (at - digits >= 18) return {seen_text, 0, 0};
-        integer = integer * 10 + (*at - '0');
-    }
-    if (at == last && at != digits) {
-        if (negative) integer = -integer;
-        return {exact_as_double(integer) ? seen_integer : seen_wide_integer, integer,
-                static_cast<double>(integer)};
-    }
-    double real = 0;
-    if (at == last || (*at != '.' && (*at | 0x20) != 'e')) return {seen_text, 0, 0};
-    return {read_decimal(field.data(), last, real) == last ? seen_float : seen_text, 0, real};
-}
-
-Number read_number(std::string_view field) {
-    constexpr Number not_a_number{seen_text, 0, 0};
-    const Number common = read_common_number(field);
-    if (common.kind != seen_text) [[likely]]
-        return common;
-    if (field.empty()) return not_a_number;
-    // from_chars knows no leading '+', and would read inf, nan and nan(...).
-    const bool negative = field.front() == '-';
-    std::string_view unsigned_part = field;
-    if (negative || field.front() == '+') unsigned_part.remove_prefix(1);
-    if (unsigned_part.empty() || !(is_digit(unsigned_part.front()) || unsigned_part.front() == '.'))
-        return not_a_number;
-    const char* const first = negative ? field.data() : unsigned_part.data();
-    const char* const last = field.data() + field.size();
-
-    int64_t integer = 0;
-    const auto whole = std::from_chars(first, last, integer);
-    if (whole.ptr == last && whole.ec == std::errc{})
-        return {exact_as_double(integer) ? seen_integer : seen_wide_integer, integer,
-                static_cast<double>(integer)};
-
-    double real = 0;
-    const auto parsed = std::from_chars(first, last, real, std::chars_format::general);
-    if (parsed.ptr != last) return not_a_number;
-    if (parsed.ec == std::errc::result_out_of_range) {
-        if (!is_tiny(unsigned_part)) return not_a_number;
-        real = negative ? -0.0 : 0.0;
-    } else if (parsed.ec != std::errc{}) {
-        return not_a_number;
-    }
-    const bool is_integer = whole.ptr == last;  // all digits, but beyond int64
-    if (is_integer && !same_integer(unsigned_part, real)) return not_a_number;
-    return {seen_float, 0, real};
-}
-
 nb::tuple csv_classify(const Input& buffer, const Input& starts, const Input& ends, const Input& flags,
                        int64_t column, int64_t n_columns, const nb::list& missing, bool strip, int quote) {
     const CsvColumn fields(buffer, starts, ends, flags, column, n_columns, missing, strip, quote);
@@ -159,7 +71,7 @@ nb::tuple csv_classify(const Input& buffer, const Input& starts, const Input& en
         for (int64_t row = 0; row < fields.rows() && first_text < 0; ++row) {
             const auto field = fields.field(row, scratch);
             if (fields.is_missing(field)) continue;
-            const Number number = read_number(field);
+            const Number number = read_number(field, fields.readable(field, scratch));
             evidence |= number.kind;
             if (number.kind == seen_text) first_text = row;
         }
@@ -172,20 +84,13 @@ nb::tuple csv_parse_int64(const Input& buffer, const Input& starts, const Input&
     const CsvColumn fields(buffer, starts, ends, flags, column, n_columns, missing, strip, quote);
     Owned<int64_t> values(static_cast<size_t>(fields.rows()));
     Owned<bool> absent(values.size);
-    int64_t first_bad = -1;
+    Found found;
     {
         nb::gil_scoped_release release;
-        std::string scratch;
-        for (size_t row = 0; row < values.size; ++row) {
-            const auto field = fields.field(static_cast<int64_t>(row), scratch);
-            absent[row] = fields.is_missing(field);
-            const Number number = absent[row] ? Number{seen_integer, 0, 0} : read_number(field);
-            const bool good = number.kind == seen_integer || number.kind == seen_wide_integer;
-            values[row] = good ? number.integer : 0;
-            if (!good && first_bad < 0) first_bad = static_cast<int64_t>(row);
-        }
+        read_int64(fields, 0, fields.rows(), {values.data.get(), 1}, found,
+                   [&](int64_t row, bool missing) { absent[static_cast<size_t>(row)] = missing; });
     }
-    return nb::make_tuple(to_numpy(std::move(values)), to_numpy(std::move(absent)), first_bad);
+    return nb::make_tuple(to_numpy(std::move(values)), to_numpy(std::move(absent)), found.first_bad);
 }
 
 nb::tuple csv_parse_float64(const Input& buffer, const Input& starts, const Input& ends, const Input& flags,
@@ -193,29 +98,12 @@ nb::tuple csv_parse_float64(const Input& buffer, const Input& starts, const Inpu
                             int quote) {
     const CsvColumn fields(buffer, starts, ends, flags, column, n_columns, missing, strip, quote);
     Owned<double> values(static_cast<size_t>(fields.rows()));
-    int64_t first_bad = -1;
+    Found found;
     {
         nb::gil_scoped_release release;
-        constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-        std::string scratch;
-        for (size_t row = 0; row < values.size; ++row) {
-            const auto field = fields.field(static_cast<int64_t>(row), scratch);
-            values[row] = nan;
-            if (fields.is_missing(field)) continue;
-            double real = 0;
-            const char* const last = field.data() + field.size();
-            // Below 2^53 no integer is rounded, so it does not matter whether this is one.
-            if (read_decimal(field.data(), last, real) == last && std::fabs(real) < 0x1p53) [[likely]] {
-                values[row] = real;
-                continue;
-            }
-            const Number number = read_number(field);
-            const bool good = number.kind == seen_integer || number.kind == seen_float;
-            if (good) values[row] = number.real;
-            if (!good && first_bad < 0) first_bad = static_cast<int64_t>(row);
-        }
+        read_float64(fields, 0, fields.rows(), {values.data.get(), 1}, found);
     }
-    return nb::make_tuple(to_numpy(std::move(values)), first_bad);
+    return nb::make_tuple(to_numpy(std::move(values)), found.first_bad);
 }
 
 }  // namespace

@@ -41,21 +41,28 @@ class CsvColumn {
 
     int64_t rows() const { return static_cast<int64_t>(starts_.size()) / n_columns_; }
 
+    // Where readable bytes end, those of the next fields included.
+    const char* readable(std::string_view field, const std::string& scratch) const {
+        const bool is_copy = field.data() == scratch.data();
+        return is_copy ? field.data() + field.size() : buffer_.data() + buffer_.size();
+    }
+
     // The text of one field; `scratch` holds it when doubled quotes had to be undone.
     std::string_view field(int64_t row, std::string& scratch) const {
         const auto at = static_cast<size_t>(row * n_columns_ + column_);
         const int32_t begin = starts_[at], end = ends_[at];
         if (begin < 0 || end < begin || static_cast<size_t>(end) > buffer_.size()) [[unlikely]]
-            value_error("starts, ends: row ", row, ", column ", column_, " spans [", begin, ", ", end,
-                        "), not a range within ", buffer_.size(), " bytes");
-        std::string_view found =
-            buffer_.substr(static_cast<size_t>(begin), static_cast<size_t>(end) - static_cast<size_t>(begin));
-        if (flags_[at] & csv_doubled_quotes) return unescape(found, scratch);
-        if (strip_ && !(flags_[at] & csv_quoted)) {
-            while (!found.empty() && blank(found.front())) found.remove_prefix(1);
-            while (!found.empty() && blank(found.back())) found.remove_suffix(1);
+            bad_span(row, begin, end);
+        const char* first = buffer_.data() + begin;
+        const char* last = buffer_.data() + end;
+        const uint8_t flags = flags_[at];
+        if (flags & csv_doubled_quotes) [[unlikely]]
+            return unescape({first, static_cast<size_t>(last - first)}, scratch);
+        if (strip_ && !(flags & csv_quoted)) {
+            while (first != last && blank(*first)) ++first;
+            while (first != last && blank(last[-1])) --last;
         }
-        return found;
+        return {first, static_cast<size_t>(last - first)};
     }
 
     bool is_missing(std::string_view field) const {
@@ -70,7 +77,12 @@ class CsvColumn {
   private:
     static bool blank(char c) { return c == ' ' || c == '\t'; }
 
-    std::string_view unescape(std::string_view field, std::string& scratch) const {
+    [[noreturn, gnu::noinline, gnu::cold]] void bad_span(int64_t row, int32_t begin, int32_t end) const {
+        value_error("starts, ends: row ", row, ", column ", column_, " spans [", begin, ", ", end,
+                    "), not a range within ", buffer_.size(), " bytes");
+    }
+
+    [[gnu::noinline]] std::string_view unescape(std::string_view field, std::string& scratch) const {
         scratch.clear();
         for (size_t i = 0; i < field.size(); ++i) {
             scratch.push_back(field[i]);

@@ -41,6 +41,12 @@ class CsvScanner {
             const size_t n_fields = starts.size();
             at_ = consumed;
             line_ = n_lines;
+            if (n_columns > 0 && common_record()) {
+                lines.push_back(n_lines);
+                consumed = at_;
+                ++n_lines;
+                continue;
+            }
             Status status = blank_line() ? Status::blank : record();
             if (status == Status::complete && !right_width(n_fields)) status = Status::failed;
             if (status == Status::complete) lines.push_back(n_lines);
@@ -124,6 +130,46 @@ class CsvScanner {
         return size != 0;
     }
 
+    // Most records: no quote, as many fields as there are columns, and a line end. Any other is left to
+    // `record`, and nothing of it is kept.
+    bool common_record() {
+        const size_t first = starts.size(), wanted = static_cast<size_t>(n_columns);
+        if (data_.size() - at_ < wanted || line_end(at_) != 0) return false;
+        for (auto* places : {&starts, &ends}) places->resize(first + wanted);
+        flags.resize(first + wanted);
+        const size_t next = common_fields(starts.data() + first, ends.data() + first, wanted);
+        if (next != 0) {
+            at_ = next;
+            return true;
+        }
+        for (auto* places : {&starts, &ends}) places->resize(first);
+        flags.resize(first);
+        return false;
+    }
+
+    // Where the next record begins; 0 if this one is not so common.
+    size_t common_fields(int32_t* start, int32_t* end, size_t wanted) const {
+        const char* const bytes = data_.data();
+        size_t begin = at_, field = 0;
+        for (size_t window = at_; window < data_.size(); window += 64) {
+            uint64_t marks = look<true>(bytes + window, std::min<size_t>(64, data_.size() - window));
+            for (; marks != 0; marks &= marks - 1) {
+                const size_t at = window + static_cast<size_t>(std::countr_zero(marks));
+                if (bytes[at] != delimiter_) {
+                    if (bytes[at] != '\n' || field + 1 != wanted || at - at_ > max_field_) return 0;
+                    start[field] = static_cast<int32_t>(begin);
+                    end[field] = static_cast<int32_t>(at > begin && bytes[at - 1] == '\r' ? at - 1 : at);
+                    return at + 1;
+                }
+                if (field + 1 == wanted) return 0;
+                start[field] = static_cast<int32_t>(begin);
+                end[field++] = static_cast<int32_t>(at);
+                begin = at + 1;
+            }
+        }
+        return 0;
+    }
+
     Status record() {
         const size_t first = starts.size();
         for (;;) {
@@ -158,7 +204,7 @@ class CsvScanner {
         while (at < data_.size()) {
             if (at < window_ || at - window_ >= 64) {
                 window_ = at;
-                found_ = look(data_.data() + at, std::min<size_t>(64, data_.size() - at));
+                found_ = look<false>(data_.data() + at, std::min<size_t>(64, data_.size() - at));
             }
             const uint64_t left = found_ >> (at - window_);
             if (left != 0) return at + static_cast<size_t>(std::countr_zero(left));
@@ -167,20 +213,27 @@ class CsvScanner {
         return data_.size();
     }
 
-    // A bit for each of the first n <= 64 bytes that is a delimiter or LF.
+    // A bit for each of the first n <= 64 bytes that is a delimiter or LF, or a quote where those are asked
+    // for.
+    template <bool with_quotes>
     uint64_t look(const char* bytes, size_t n) const {
+        const bool quotes = with_quotes && quoting_;
         uint64_t found = 0;
         size_t i = 0;
 #ifdef __SSE2__
-        const __m128i delimiters = _mm_set1_epi8(delimiter_), newlines = _mm_set1_epi8('\n');
+        const __m128i delimiters = _mm_set1_epi8(delimiter_), newlines = _mm_set1_epi8('\n'),
+                      marks = _mm_set1_epi8(quotes ? quote_ : delimiter_);
         for (; i + 16 <= n; i += 16) {
             const __m128i chars = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes + i));
-            const __m128i ends =
-                _mm_or_si128(_mm_cmpeq_epi8(chars, delimiters), _mm_cmpeq_epi8(chars, newlines));
+            __m128i ends = _mm_or_si128(_mm_cmpeq_epi8(chars, delimiters), _mm_cmpeq_epi8(chars, newlines));
+            if constexpr (with_quotes) ends = _mm_or_si128(ends, _mm_cmpeq_epi8(chars, marks));
             found |= static_cast<uint64_t>(static_cast<uint32_t>(_mm_movemask_epi8(ends))) << i;
         }
 #endif
-        for (; i < n; ++i) found |= uint64_t{bytes[i] == delimiter_ || bytes[i] == '\n'} << i;
+        for (; i < n; ++i) {
+            const char c = bytes[i];
+            found |= uint64_t{c == delimiter_ || c == '\n' || (quotes && c == quote_)} << i;
+        }
         return found;
     }
 

@@ -213,8 +213,9 @@ class LibsvmParser {
         for (;; at = skip_blanks(at)) {
             if (ends_here(at)) break;
             const char* const token = at;
-            int64_t index = 0;
-            while (is_digit(*at) && at - token < 11) index = index * 10 + (*at++ - '0');
+            uint64_t digits = 0;
+            at = read_digits(at, at + std::min<int64_t>(last_ - at, 11), last_, digits);
+            auto index = static_cast<int64_t>(digits);
             if (at == token || *at != ':') [[unlikely]] {
                 at = odd_index(token, index);
                 if (at == nullptr) return nullptr;
@@ -224,7 +225,7 @@ class LibsvmParser {
             if (*at == '1' && ends_token(at + 1)) {
                 ++at;
             } else {
-                at = read_decimal(at, last_, value);
+                at = read_decimal(at, last_, value, last_);
                 if (at == nullptr || !ends_token(at)) [[unlikely]]
                     return bad_value(token, text);
                 all_ones &= value == 1;
@@ -276,7 +277,7 @@ class LibsvmParser {
 
     // Returns what follows the label, if the row has one.
     const char* label(const char* at, Row& row) {
-        const char* const end = read_decimal(at, last_, row.label);
+        const char* const end = read_decimal(at, last_, row.label, last_);
         row.has_label = end != nullptr && ends_token(end);
         if (!row.has_label) [[unlikely]] {
             bool colon = false, comma = false;

@@ -5,6 +5,7 @@ NB_MODULE(_native, m) {
     squall::bind_calling(m);
     squall::bind_checksum(m);
     squall::bind_csv(m);
+    squall::bind_csv_columns(m);
     squall::bind_factorization(m);
     squall::bind_hashing(m);
     squall::bind_libsvm(m);
@@ -15,6 +16,7 @@ NB_MODULE(_native, m) {
     squall::bind_serving(m);
     squall::bind_softmax(m);
     squall::bind_sparse(m);
+    squall::bind_sparse_statistics(m);
     squall::bind_string_dictionary(m);
     squall::bind_tables(m);
     squall::bind_topics(m);

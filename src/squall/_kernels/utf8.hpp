@@ -2,12 +2,19 @@
 // U+10FFFF.)
 #pragma once
 
+#include <cstdint>
+#include <cstring>
 #include <string_view>
 
 namespace squall {
 
 inline bool is_utf8(std::string_view text) {
     size_t i = 0;
+    uint64_t eight = 0;
+    for (; i + 8 <= text.size(); i += 8) {  // most texts are ASCII
+        std::memcpy(&eight, text.data() + i, 8);
+        if (eight & 0x8080808080808080) break;
+    }
     const auto byte = [&](size_t at) { return static_cast<unsigned char>(text[at]); };
     const auto continues = [&](size_t at, unsigned low = 0x80, unsigned high = 0xBF) {
         return at < text.size() && byte(at) >= low && byte(at) <= high;

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, Literal
 
 from squall.config import Problems, Run
+from squall.data.csv_block import HASHED
 from squall.data.csv_chunks import read_names, read_records
 from squall.data.csv_columns import Chunk
 from squall.data.csv_reader import CsvParser, Write, same_reading
@@ -176,8 +177,9 @@ class CsvFormat:
     errors: str = "raise"
     columns: list[tuple[str, str]] | None = None  # names and roles, where they are known beforehand
     name: str = "csv"
+    n_features: int = 0  # to which text is hashed while it is read; 0: it stays text
 
-    version = 3
+    version = 4
 
     def guess(self, inputs: list[Input]) -> Evidence:
         """From the first chunks."""
@@ -202,7 +204,10 @@ class CsvFormat:
     def parse(self, pieces: list[Piece], schema: Evidence, write: Write, seen: Seen) -> CsvSeen:
         """Rows as typed columns."""
         skipped = Skipped(self.errors == "skip")
-        parser = CsvParser(schema, self._forced_text(schema.names), write, BLOCK_BYTES, skipped)
+        parser = CsvParser(
+            schema, self._forced_text(schema.names), write, BLOCK_BYTES, skipped, self.n_features
+        )
+
         for piece in pieces:
             if piece.start == 0 and self.dialect.header:
                 self._check_names(piece.source, schema.names)
@@ -247,16 +252,20 @@ class CsvFormat:
             classes = label_map(schema, self._forced_text(schema.names))[0].tolist()
         return Manifest(
             rows=sum(s.n_rows for s in seen),
-            columns=[
-                ColumnSpec(name, kind)
-                for name, kind in zip(schema.names, schema.kinds(), strict=True)
-                if kind != "label" and kind != "weight"
-            ],
+            columns=self._columns(schema),
             partitions=[],
             label=label,
             classes=classes,
             warnings=warnings,
         )
+
+    def _columns(self, schema: Evidence) -> list[ColumnSpec]:
+        columns = [
+            ColumnSpec(name, kind)
+            for name, kind in zip(schema.names, schema.kinds(), strict=True)
+            if kind != "label" and kind != "weight" and not (self.n_features and kind == "categorical")
+        ]
+        return [*columns, ColumnSpec(HASHED, "sparse", self.n_features)] if self.n_features else columns
 
     def _roles(self, names: list[str], where: str) -> list[str]:
         """What each column is said to be."""

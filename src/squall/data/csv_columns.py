@@ -6,11 +6,13 @@ import numpy as np
 import numpy.typing as npt
 
 from squall._kernels import (
+    ColumnReading,
     CsvFields,
     StringDictionary,
     csv_classify,
     csv_parse_float64,
     csv_parse_int64,
+    csv_read_columns,
     csv_text,
 )
 from squall.data.dialects import Dialect
@@ -84,12 +86,32 @@ class Chunk:
                 *self._spans, column, self.n_columns, self._missing, True, self._dialect.quote
             )
         except ValueError as error:
-            row = next((r for r in range(self.n_rows) if not is_utf8(self.raw(r, column))), 0)
-            raise DataError(
-                f"the text {self.raw(row, column)[:80]!r} is not UTF-8",
-                where=self.where(row, column),
-                fix=UTF8_FIX,
-            ) from error
+            raise self._no_utf8([column]) from error
+
+    def columns(self, columns: list[ColumnReading], first_row: int) -> list[tuple[int, int]]:
+        """Read several columns at once; see :func:`squall._kernels.csv_read_columns`.
+
+        Raises
+        ------
+        DataError
+            If a field of a text column is not UTF-8 text.
+        """
+        dialect = self._dialect
+        try:
+            return csv_read_columns(
+                *self._spans, self.n_columns, dialect.missing, True, dialect.quote, columns, first_row
+            )
+        except ValueError as error:
+            raise self._no_utf8([column for column, _, how in columns if how is not None]) from error
+
+    def _no_utf8(self, columns: list[int]) -> DataError:
+        places = ((row, column) for column in columns for row in range(self.n_rows))
+        row, column = next((at for at in places if not is_utf8(self.raw(*at))), (0, columns[0]))
+        return DataError(
+            f"the text {self.raw(row, column)[:80]!r} is not UTF-8",
+            where=self.where(row, column),
+            fix=UTF8_FIX,
+        )
 
     def is_utf8(self) -> Mask:
         """Whether a record is UTF-8 text throughout."""
@@ -116,13 +138,6 @@ class Chunk:
     def is_missing(self, text: str) -> bool:
         """Whether a text means that there is no value."""
         return text.strip(" \t").encode() in self._missing
-
-    def text_bytes(self, column: int) -> int:
-        """Bytes of all fields of a column."""
-        spans = slice(column, None, self.n_columns)
-        return int(
-            self._fields.ends[spans].sum(dtype=np.int64) - self._fields.starts[spans].sum(dtype=np.int64)
-        )
 
     def text(self, row: int, column: int) -> str:
         """One field; for messages and headers."""

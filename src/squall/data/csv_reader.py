@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from squall._kernels import CSV_WIDE_INTEGER, StringDictionary, csv_kind
+from squall._kernels import CSV_WIDE_INTEGER, csv_kind
+from squall.data.csv_block import CsvBlock
 from squall.data.csv_columns import Chunk, Mask
-from squall.data.csv_schema import Evidence, Kind, are_exact, known_texts, label_map, texts_of
+from squall.data.csv_schema import Evidence, Kind, known_texts, label_map, texts_of
 from squall.data.skipped import Skipped
 from squall.errors import DataError
-from squall.records import CategoricalColumn, Column, Float64, Int32, NumericColumn, RawBlock
+from squall.records import Float64, Int32, RawBlock
 
 Write = Callable[[RawBlock], None]
 
@@ -27,11 +28,13 @@ class CsvParser:
     forced_text : bool
         Whether the label is text whatever it looks like.
     write : callable
-        Takes blocks.
+        Takes blocks; their arrays are used again once it returns.
     block_bytes : int
         Of a block, about.
     skipped : Skipped
         Takes up rows whose label or weight cannot be used.
+    n_features : int
+        As for `CsvBlock`.
 
     Attributes
     ----------
@@ -43,7 +46,13 @@ class CsvParser:
     """
 
     def __init__(
-        self, assumed: Evidence, forced_text: bool, write: Write, block_bytes: int, skipped: Skipped
+        self,
+        assumed: Evidence,
+        forced_text: bool,
+        write: Write,
+        block_bytes: int,
+        skipped: Skipped,
+        n_features: int = 0,
     ) -> None:
         self.evidence, self.fits, self.n_rows = assumed.copy(), True, 0
         self._kinds: list[Kind] = assumed.kinds()
@@ -56,36 +65,34 @@ class CsvParser:
         self._class_of = np.zeros(0, np.int32)
         if self._label >= 0 and not assumed.many_numbers:
             self._class_of = label_map(assumed, forced_text)[1]
-        self._block = _Block(assumed.names, self._kinds)
+        self._block = CsvBlock(assumed.names, self._kinds, block_bytes, n_features)
 
     def add(self, chunk: Chunk) -> None:
         """Take one more chunk."""
         usable, labels = self._labels(chunk)
         weights = self._weights(chunk, usable)
-        parts = self._columns(chunk, usable) if self.fits else None
+        fits = self.fits and self._columns(chunk, usable)
         self.n_rows += int(np.count_nonzero(usable))
         if not usable.any():
             return
+        if fits and len(self._texts) == self._n_texts:
+            if labels is not None and labels.dtype != np.float64:
+                labels = self._class_of[labels]
+            self._block.keep(usable, labels, weights)
+            if self._block.n_bytes >= self._block_bytes:
+                self.flush()
+            return
         if self.fits:
-            if parts is not None and len(self._texts) == self._n_texts:
-                if labels is not None:
-                    parts.append(labels if labels.dtype == np.float64 else self._class_of[labels])
-                if weights is not None:
-                    parts.append(weights)
-                self._block.add(parts if usable.all() else [part[usable] for part in parts])
-                if self._block.n_bytes >= self._block_bytes:
-                    self.flush()
-                return
             self.fits = False
-            self._block = _Block(self.evidence.names, self._kinds)
+            self._block.clear()
         for column in range(chunk.n_columns):
             self.evidence.look(chunk, column)
 
     def flush(self) -> None:
         """Give the rows that are held."""
         if self.fits and self._block.n_rows:
-            self._write(self._block.finish(self._label >= 0, self._weight >= 0))
-            self._block = _Block(self.evidence.names, self._kinds)
+            self._write(self._block.finish())
+            self._block.clear()
 
     def _labels(self, chunk: Chunk) -> tuple[Mask, Int32 | Float64 | None]:
         """(rows that can be used, codes into the label's texts, or the numbers that labels are)."""
@@ -149,46 +156,18 @@ class CsvParser:
         usable &= ~bad
         return weights
 
-    def _columns(self, chunk: Chunk, usable: Mask) -> list[Any] | None:
-        """The feature columns as assumed; None if one is not."""
-        parts = []
-        for column, (kind, texts) in enumerate(zip(self._kinds, self._block.texts, strict=True)):
-            if kind in ("label", "weight"):
-                continue
-            if kind == "categorical":
-                part = self._codes(chunk, column, texts)
-            else:
-                part = self._numbers(chunk, column, usable)
-            if part is None:
-                return None
-            parts.append(part)
-        return parts
-
-    def _codes(self, chunk: Chunk, column: int, texts: StringDictionary) -> Int32:
-        known = len(texts)
-        codes = chunk.codes(column, texts)
-        # New strings enter the block's dictionary: about their share of the text, and an offset each.
-        self._block.n_bytes += (len(texts) - known) * (8 + chunk.text_bytes(column) // chunk.n_rows)
-        return codes
-
-    def _numbers(self, chunk: Chunk, column: int, usable: Mask) -> Any:
-        if self._kinds[column] == "int64":
-            integers, absent, first_bad = chunk.int64(column)
-            if first_bad >= 0 or absent.any():
-                return None
-            if not are_exact(integers):
-                self.evidence.seen[column] |= chunk.classify(column)[0]
-            return integers
-        numbers, first_bad = chunk.float64(column)
-        if self.evidence.roles[column] == "float64":
+    def _columns(self, chunk: Chunk, usable: Mask) -> bool:
+        """Read the feature columns behind the block's rows; False if one is not as assumed."""
+        for column, out, (evidence, first_bad) in self._block.read(chunk):
             if first_bad >= 0:
-                self._refuse_text(chunk, column, numbers, usable)
-            return numbers
-        if first_bad >= 0:
-            return None
-        if not self.evidence.seen[column] and not np.isnan(numbers).all():
-            self.evidence.seen[column] |= chunk.classify(column)[0]  # the first values of a column
-        return numbers
+                if self.evidence.roles[column] != "float64":
+                    return False
+                self._refuse_text(chunk, column, out, usable)
+            elif self._kinds[column] == "int64":
+                self.evidence.seen[column] |= evidence
+            elif self._kinds[column] == "float64" and evidence and not self.evidence.seen[column]:
+                self.evidence.seen[column] |= chunk.classify(column)[0]  # the first values of a column
+        return True
 
     def _refuse_text(self, chunk: Chunk, column: int, numbers: Any, usable: Mask) -> None:
         """Rows with text where there must be a number."""
@@ -203,33 +182,6 @@ class CsvParser:
                         fix='correct the row, or leave such rows out: errors="skip"',
                     )
                 )
-
-
-class _Block:
-    """Parts of columns on their way to one block, which has dictionaries of its own."""
-
-    def __init__(self, names: list[str], kinds: list[Kind]) -> None:
-        self._names, self._kinds = names, kinds
-        self.texts = [StringDictionary() for _ in kinds]
-        self._parts: list[list[Any]] = []
-        self.n_rows = self.n_bytes = 0
-
-    def add(self, parts: list[Any]) -> None:
-        """One part for each feature column, then for labels, then for weights."""
-        self._parts.append(parts)
-        self.n_rows += len(parts[0])
-        self.n_bytes += sum(part.nbytes for part in parts)
-
-    def finish(self, has_labels: bool, has_weights: bool) -> RawBlock:
-        joined: Iterator[Any] = (np.concatenate(parts) for parts in zip(*self._parts, strict=True))
-        columns: dict[str, Column] = {}
-        for name, kind, texts in zip(self._names, self._kinds, self.texts, strict=True):
-            if kind == "categorical":
-                columns[name] = CategoricalColumn(next(joined), *texts.to_arrays())
-            elif kind in ("int64", "float64"):
-                columns[name] = NumericColumn(next(joined))
-        labels = next(joined) if has_labels else None
-        return RawBlock(self.n_rows, columns, labels, next(joined) if has_weights else None)
 
 
 def same_reading(a: Evidence, b: Evidence) -> bool:

@@ -70,15 +70,17 @@ class _Tensor(msgspec.Struct):
 # ---------------------------------------------------------------------------------- writing
 
 
-def write_partition(store: ObjectStore, key: str, block: RawBlock | Block) -> PartitionInfo:
-    """Store one block as one object.
+def write_partition(
+    store: ObjectStore, key: str, block: RawBlock | Block, scratch: Scratch | None = None
+) -> PartitionInfo:
+    """Store one block as one object, which is made in ``scratch`` if that is given.
 
     Raises
     ------
     StoreError
         If the store refuses.
     """
-    return put_partition(store, key, encode(block), block.n_rows, _stored_values(block))
+    return put_partition(store, key, encode(block, scratch), block.n_rows, _stored_values(block))
 
 
 def put_partition(store: ObjectStore, key: str, data: memoryview, rows: int, nnz: int) -> PartitionInfo:
@@ -87,13 +89,17 @@ def put_partition(store: ObjectStore, key: str, data: memoryview, rows: int, nnz
     return PartitionInfo(key, rows, nnz, len(data), checksum(data))
 
 
-def encode(block: RawBlock | Block) -> memoryview:
-    """The safetensors object that holds ``block``; the same bytes for the same block."""
+def encode(block: RawBlock | Block, scratch: Scratch | None = None) -> memoryview:
+    """The safetensors object that holds ``block``; the same bytes for the same block.
+
+    See `allocate` for ``scratch``.
+    """
     if isinstance(block, RawBlock):
         layout, arrays = _raw_arrays(block)
     else:
         layout, arrays = _training_arrays(block)
-    data, places = allocate(layout, {name: (array.dtype, array.shape) for name, array in arrays.items()})
+    shapes = {name: (array.dtype, array.shape) for name, array in arrays.items()}
+    data, places = allocate(layout, shapes, scratch)
     for name, array in arrays.items():
         places[name][...] = array
     return data

@@ -16,7 +16,7 @@ import msgspec
 
 from squall.data.inputs import Input, Seen, changed, unseen
 from squall.data.objects import ObjectStore
-from squall.data.partitions import SUFFIX, write_partition
+from squall.data.partitions import SUFFIX, Scratch, write_partition
 from squall.data.pieces import Each
 from squall.data.rows import count_missing
 from squall.data.streams import Piece
@@ -55,7 +55,8 @@ class TextFormat(Protocol[Schema, Evidence]):
     ) -> Evidence:
         """Give the rows of the pieces, in order, in blocks of about `BLOCK_BYTES`.
 
-        Once rows do not fit the schema no more need be given.
+        The next block may be made in the memory of the last.  Once rows do not fit the schema no more
+        need be given.
         """
 
     def decide(self, seen: list[Evidence], inputs: list[Input]) -> Schema:
@@ -98,11 +99,11 @@ TaskMap = Callable[[list[Task]], list[Parsed]]
 def run_task(task: Task, seen: Seen = unseen, store: ObjectStore | None = None) -> Parsed:
     """Parse and store; the same objects whenever and wherever it is run."""
     store = ObjectStore(task.storage) if store is None else store
-    parsed = Parsed(None)
+    parsed, scratch = Parsed(None), Scratch()
 
     def write(block: RawBlock) -> None:
         key = f"{task.prefix}/part-{task.number:05d}-{len(parsed.partitions):05d}{SUFFIX}"
-        parsed.partitions.append(write_partition(store, key, block))
+        parsed.partitions.append(write_partition(store, key, block, scratch))
         for name, column in block.columns.items():
             if not isinstance(column, SparseColumn):  # text holds no NaN among sparse values
                 parsed.missing[name] += count_missing(column)

@@ -6,11 +6,13 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
+from squall._kernels import csr_summed
 from squall.errors import DataError
 from squall.records import (
     CategoricalColumn,
     Column,
     DenseColumn,
+    Float32,
     Float64,
     Int64,
     NumericColumn,
@@ -72,7 +74,7 @@ def learnable(name: str, column: Column, use: str) -> Float64 | None:
     return values
 
 
-def refuse_infinite(name: str, values: Float64, use: str) -> None:
+def refuse_infinite(name: str, values: Float32 | Float64, use: str) -> None:
     """Raise `DataError` if a value is infinite."""
     if np.isinf(values).any():
         raise DataError(
@@ -109,19 +111,8 @@ def summed(column: SparseColumn) -> SparseColumn:
 
     Hashed columns may hold several entries of one slot in a row, which mean that.
     """
-    places = row_numbers(column.indptr) * column.width + column.indices
-    if (np.diff(places) > 0).all():
-        return column
-    order = np.argsort(places, kind="stable")
-    ordered = places[order]
-    first = np.append(True, np.diff(ordered) > 0)
-    if first.all():
-        return column
-    kept = ordered[first]
-    indptr = np.searchsorted(kept, np.arange(len(column.indptr)) * column.width)
-    sums = np.add.reduceat(stored_values(column)[order], np.flatnonzero(first))
-    indices = (kept % column.width).astype(np.int32)
-    return SparseColumn(indptr.astype(np.int64), indices, sums, column.width)
+    sums = csr_summed(column.indptr, column.indices, column.values, column.width)
+    return column if sums is None else SparseColumn(*sums, column.width)
 
 
 def stored_values(column: SparseColumn) -> Float64:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from squall._kernels import csr_largest
 from squall.errors import DataError
 from squall.preprocessing.columns import (
     as_matrix,
@@ -110,11 +111,9 @@ def _largest(name: str, column: Column) -> Float64:
         highest: Float64 = np.fmax.reduce(np.abs(values), axis=0, initial=0.0)
         return highest
     column = summed(column)
-    magnitudes = np.abs(stored_values(column))
-    refuse_infinite(name, magnitudes, "a scale")
-    largest = np.zeros(column.width)
-    np.fmax.at(largest, column.indices, magnitudes)
-    return largest
+    if column.values is not None:
+        refuse_infinite(name, column.values, "a scale")
+    return csr_largest(column.indptr, column.indices, column.values, column.width)
 
 
 class ScaleTransform(msgspec.Struct, frozen=True, tag="scale"):
