@@ -81,6 +81,16 @@ def test_the_bits_are_the_same_in_every_store(
     squall.shutdown()
 
 
+def test_numbers_of_4_bytes_are_half_the_bytes_and_as_many_rounds(best: float) -> None:
+    plain, small = fit(), fit(A(compression="float32"))
+    check(small, best)
+    assert small.n_iter_ == plain.n_iter_
+    received = [sum(record.phases.bytes_in for record in model.history_[1:]) for model in (plain, small)]
+    assert received[1] * 2 == received[0]
+    with pytest.raises(SettingError, match="does not go with partial"):
+        A(compression="float32", partial=0.5)
+
+
 @pytest.mark.parametrize("minibatch", [1, pytest.param(4, marks=pytest.mark.slow), 8])
 def test_a_killed_worker_corrupts_nothing(best: float, minibatch: int) -> None:
     chaos = Chaos(slot=minibatch % 2, attempt=1, minibatch=minibatch)

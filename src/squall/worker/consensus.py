@@ -21,7 +21,7 @@ from squall.optim.consensus.admm import (
 from squall.optim.consensus.metrics import Penalty
 from squall.optim.consensus.participant import Participant
 from squall.protocols import Model, Store
-from squall.records import Block, Float64, Int32, Registration, SolverRound, Steps, WorkerTask
+from squall.records import Block, Float32, Float64, Int32, Registration, SolverRound, Steps, WorkerTask
 from squall.worker.partial import PartialRounds
 from squall.worker.rounds import SPEAKER, Keeper, Kept, Rounds, start_key, unpacked
 
@@ -47,6 +47,8 @@ class ConsensusRounds:
         Of :class:`~squall.optim.consensus.admm.ConsensusSettings`, without what is known here.
     partial : float or None
         The fraction of the slots that is waited for, when the metric has settled; None for all.
+    half : bool
+        Send float32, to rounds that wait for all.
     """
 
     def __init__(
@@ -58,12 +60,14 @@ class ConsensusRounds:
         slots: list[int],
         settings: dict[str, Any],
         partial: float | None,
+        *,
+        half: bool,
     ) -> None:
         convex = smooth(model)
         if convex is None:
             raise SettingError("this model's loss is not convex", where="ADMM", fix="use another strategy")
         self._task, self._model, self._blobs, self._interrupted = task, convex, store.blobs, interrupted
-        self._n_slots, self._settings = len(slots), settings
+        self._n_slots, self._settings, self._half = len(slots), settings, half
         self._rounds, self._keeper = Rounds(task, store, interrupted), Keeper(task, store)
         self._partial: PartialRounds | None = None
         if partial is not None:
@@ -75,9 +79,9 @@ class ConsensusRounds:
         self._weight = 0.0  # of its own rows
         self._visited = 0  # rounds of which it has told; others may have had more
         self._answered = False
-        self._own_loss = (0, 0.0, 0.0)  # the last that it had told of, as `_untold`
-        self._untold = (0, 0.0, 0.0)  # rows of the present round, their losses and weights
-        self._pending: Float64 | None = None  # brought to the present round, or to be brought
+        self._own_loss: tuple[Any, ...] = (0, 0.0, 0.0)  # the last that it had told of, as `_untold`
+        self._untold: tuple[Any, ...] = (0, 0.0, 0.0)  # rows of the present round, their losses and weights
+        self._pending: Float32 | Float64 | None = None  # brought to the present round, or to be brought
         self._curvature = _START  # the round whose sums the metric is of
         self._rounds_left: list[str] = []  # (the speaker) that have not been forgotten
         self._last: Round | None = None
@@ -117,7 +121,7 @@ class ConsensusRounds:
             return self._told(self._partial_step(self._partial, block), before)
         if self._pending is None:
             contribution = self._worker.contribute()
-            self._pending = contribution.packed()
+            self._pending = self._outgoing(contribution.packed())
             self._own_loss = block.n_rows, contribution.loss * self._n_rows, self._weight
         number = str(self._worker.consensus.round + 1)
         sums = self._rounds.meet(number, self._pending, self._n_slots)
@@ -214,12 +218,15 @@ class ConsensusRounds:
         start = self._blobs.get(start_key(self._task.job))
         z = np.zeros(self._objective.n) if start is None else unpacked(start)["z"].astype(np.float64)
         worker = Participant(self._objective, Consensus(self._agreed(), z))
-        sums = self._rounds.meet(_START, worker.prepare(), self._n_slots)
+        sums = self._rounds.meet(_START, self._outgoing(worker.prepare()), self._n_slots)
         if sums is None:
             return False
         worker.begin(np.asarray(sums, dtype=np.float64))
         self._worker, self._rounds_left = worker, [_START]
         return True
+
+    def _outgoing(self, array: Float64) -> Float32 | Float64:
+        return array.astype(np.float32) if self._half else array
 
     def _agreed(self) -> ConsensusSettings:
         assert self._objective is not None
@@ -235,10 +242,11 @@ class ConsensusRounds:
         facts, arrays = self._worker.state(whole=whole)
         done, number = self._visited, self._worker.consensus.round
         if whole and self._pending is not None:
-            arrays["pending"] = self._pending
+            arrays["pending"] = np.asarray(self._pending)
         facts |= {
             "curvature": self._curvature,
             "left": self._rounds_left,
+            "own_loss": list(self._own_loss),
             "last": None if self._last is None else list(self._last),
         }
         converged = self._last is not None and self._last.converged
@@ -251,7 +259,7 @@ class ConsensusRounds:
             return False
         agreed, facts = self._agreed(), dict(kept.facts)
         self._curvature, self._rounds_left = facts.pop("curvature"), facts.pop("left")
-        last = facts.pop("last")
+        last, self._own_loss = facts.pop("last"), tuple(facts.pop("own_loss"))
         self._last = None if last is None else Round(*last)
         self._pending = arrays.pop("pending", None)
         own = np.asarray(curvature, dtype=np.float64)
