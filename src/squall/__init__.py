@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from squall.estimators.imputer import Imputer as Imputer
     from squall.estimators.linear import LinearRegression as LinearRegression
     from squall.estimators.logistic import LogisticRegression as LogisticRegression
+    from squall.estimators.matrix_factorization import MatrixFactorization as MatrixFactorization
     from squall.estimators.persistence import load_model as load
     from squall.estimators.persistence import save as save
     from squall.estimators.pipeline import Pipeline as Pipeline
@@ -69,6 +70,7 @@ _NAMES = {
     "LithopsBackend": "squall.config:LithopsBackend",
     "LocalBackend": "squall.config:LocalBackend",
     "LogisticRegression": "squall.estimators.logistic:LogisticRegression",
+    "MatrixFactorization": "squall.estimators.matrix_factorization:MatrixFactorization",
     "MaxAbsScaler": "squall.estimators.scalers:MaxAbsScaler",
     "MinMaxScaler": "squall.estimators.scalers:MinMaxScaler",
     "OneHotEncoder": "squall.estimators.encoders:OneHotEncoder",
@@ -116,6 +118,7 @@ __all__ = [
     "LithopsBackend",
     "LocalBackend",
     "LogisticRegression",
+    "MatrixFactorization",
     "MaxAbsScaler",
     "MinMaxScaler",
     "ModelAveraging",

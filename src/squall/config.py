@@ -637,7 +637,12 @@ def _is_s3(storage: str | os.PathLike[str]) -> bool:
 
 def has_tables(store: str) -> bool:
     """Whether the parameter store at this address has tables; a Valkey server and object stores have none."""
-    return not store.startswith(("redis:", "rediss:", "s3:", "file:"))
+    return not store.startswith(("redis:", "rediss:")) and not is_objects(store)
+
+
+def is_objects(store: str) -> bool:
+    """Whether the parameter store at this address is an object store."""
+    return store.startswith(("s3:", "file:"))
 
 
 def masked(storage: str | os.PathLike[str]) -> str:

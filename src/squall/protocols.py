@@ -199,10 +199,10 @@ class Tables(Protocol):
     ) -> Meeting:
         """Hand an update to the table's owner, then pull as soon as ``sync`` allows.
 
-        The owner applies it at once or, with ``sync.staleness`` 0, together with one update of
-        every slot that is not ahead at a barrier (`Control.barrier`): their mean, summed in slot
-        order by a fixed tree, in one step of the optimiser.  The slot's clock ticks with each
-        update that completes a minibatch.
+        The owner applies it at once or, with ``sync.staleness`` 0, together with one update of every slot
+        that is not ahead at a barrier (`Control.barrier`): their mean (or, of a table that says so, their
+        sum), added up in slot order by a fixed tree, in one step of the optimiser.  The slot's clock
+        ticks with each update that completes a minibatch.
 
         There are no weights if that took more than ``timeout`` seconds: ask again with the same stamp
         and no update.  Repeats are dropped and stale attempts refused, as in `push`; what a

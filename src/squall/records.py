@@ -242,7 +242,9 @@ class TableSpec(msgspec.Struct, frozen=True):
 
     Rows from ``regularized_rows`` on (the intercept) are never penalised.  Weights begin at zero
     without ``initial``.  Where a store has several shards, ``sharding`` says which row goes where:
-    ``"hash"`` by the row's number modulo the shards, ``"range"`` in equal stretches.
+    ``"hash"`` by the row's number modulo the shards, ``"range"`` in equal stretches.  ``summed``: updates
+    that are applied together count as one after the other, so they are added up; otherwise they are
+    gradients of one loss, and their mean is taken.
     """
 
     name: str
@@ -252,6 +254,7 @@ class TableSpec(msgspec.Struct, frozen=True):
     regularized_rows: int
     initial: InitialValues | None = None
     sharding: Literal["hash", "range"] = "hash"
+    summed: bool = False
 
 
 ReduceOp = Literal["sum", "min", "max"]

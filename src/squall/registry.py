@@ -66,6 +66,7 @@ MODELS = Registry(
         "softmax": Entry("squall.models.softmax:SoftmaxModel"),
         "linear": Entry("squall.models.linear:LinearModel"),
         "factorization": Entry("squall.models.factorization:FactorizationModel"),
+        "matrix_factorization": Entry("squall.models.matrix_factorization:MatrixFactorizationModel"),
     },
 )
 """:class:`squall.protocols.Model` by their tags."""
@@ -86,6 +87,7 @@ ESTIMATORS = Registry(
         "FactorizationMachine": Entry("squall.estimators.factorization:FactorizationMachine"),
         "LinearRegression": Entry("squall.estimators.linear:LinearRegression"),
         "LogisticRegression": Entry("squall.estimators.logistic:LogisticRegression"),
+        "MatrixFactorization": Entry("squall.estimators.matrix_factorization:MatrixFactorization"),
     },
 )
 """Estimators whose fitted models can be saved, by the names of their classes."""

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
+from squall._kernels import LibsvmParser
 from squall.data import libsvm as squall_libsvm
 from squall.data.finding import local_file
 from squall.data.libsvm import LibsvmFormat, LibsvmSchema, read_libsvm
@@ -111,6 +112,7 @@ def test_the_index_base_is_decided_for_the_whole_set(tmp_path, write):
     both = read_libsvm([first, second])
     assert rows_of(both, 0) == [(1, {1: 2, 5: 1}), (0, {0: 3, 4: 1})] and width(both) == 6
     assert manifest(both).facts == {"format": "libsvm", "index_base": 0, "index_base_given": False}
+    assert "libsvm, index base 0" in str(both.info())
     alone = read_libsvm(first)
     assert rows_of(alone, 1) == [(1, {1: 2, 5: 1})] and width(alone) == 5
     assert width(read_libsvm(first, index_base=0)) == 6
@@ -237,13 +239,43 @@ def test_numbers_are_read_exactly(write):
         ("1 1:1\x002:1\n", r"f.svm:1:3: expected a finite number"),
         ("", r"f.svm: the file is empty"),
         ("\n# nothing\n", r"f.svm: there are no rows"),
-        ("".join(f"{i}.5 1:1\n" for i in range(10_001)), "more than 10,000 different labels"),
     ],
 )
 def test_what_cannot_be_read_is_placed(write, own_storage, text, message):
     with pytest.raises(DataError, match=message):
         read_libsvm(write(text))
     assert not list(own_storage.rglob("manifest*"))
+
+
+@pytest.mark.parametrize("order", ["few first", "many first", "shared"])
+def test_labels_that_are_too_many_to_be_classes_stay_numbers(write, order, monkeypatch):
+    """Whatever the first look says, and however often codes are given anew."""
+    monkeypatch.setattr(squall_libsvm, "BLOCK_BYTES", 50_000)
+    labels = np.random.default_rng(0).permutation(10_001) / 2
+    if order == "few first":  # which are taken for classes
+        labels = np.concatenate([np.zeros(50_000), labels])
+    elif order == "shared":  # which look as if they were many, and are not
+        labels = np.tile(labels[:9_000], 2)
+    data = read_libsvm(write("".join(f"{label} 1:1\n" for label in labels.tolist())))
+    y = data.to_arrays()[1]
+    assert np.array_equal(y, labels)
+    if order == "shared":
+        assert len(data.classes) == 9_000
+    else:
+        assert data.classes is None and data.label == "y"
+        assert all(block.labels.dtype == np.float64 for block in data.blocks())
+    assert "libsvm, index base 1" in str(data.info())
+
+
+def test_codes_are_not_given_anew_while_rows_wait():
+    parser = LibsvmParser(1, False, -1, False, "raise", False, [3.0])
+    parser.feed(b"5 1:1\n")
+    with pytest.raises(ValueError, match="rows that were not taken have codes"):
+        parser.forget_labels()
+    assert parser.take()[3].tolist() == [1]
+    parser.forget_labels()
+    parser.feed(b"7 1:1\n5 1:1\n7 1:1\n")
+    assert parser.seen()["labels"] == [7.0, 5.0] and parser.take()[3].tolist() == [0, 1, 0]
 
 
 def test_rows_that_cannot_be_read_are_skipped_on_request(write):

@@ -350,3 +350,23 @@ def test_a_killed_writer_leaves_the_old_object(store, tmp_path):
         seen = bytes(store.get("k"))
         assert seen in (b"old" * 100, b"new" * 3_000_000)
     assert store.keys() == ["k"]
+
+
+def test_a_folder_that_is_removed_meanwhile_is_made_again(tmp_path: Path) -> None:
+    """Whoever deletes a folder's last object removes the folder, maybe just before the next one comes."""
+    store, done = ObjectStore(tmp_path), threading.Event()
+
+    def come_and_go() -> None:
+        while not done.is_set():
+            store.put("shared/folder/other", b"")
+            store.delete("shared/folder/other")
+
+    other = threading.Thread(target=come_and_go)
+    other.start()
+    try:
+        for number in range(300):
+            store.put("shared/folder/own", bytes([number % 256]))
+            store.delete("shared/folder/own")
+    finally:
+        done.set()
+        other.join()

@@ -178,8 +178,14 @@ def test_labels_that_are_refused(write, labels, message):
 
 def test_too_many_labels_and_bad_weights(write):
     many = pa.table({"x": [0] * 10_001, "y": list(range(10_001)), "w": [1.0] * 10_000 + [-1.0]})
+    data = read_parquet(write(many), label="y")
+    assert data.classes is None and data.to_arrays()[1].tolist() == list(range(10_001))
+    text = pa.table({"x": [0] * 10_001, "y": [f"id{i}" for i in range(10_001)]})
     with pytest.raises(DataError, match="more than 10,000 different labels"):
-        read_parquet(write(many), label="y")
+        read_parquet(write(text), label="y")
+    late = pa.table({"x": [0] * 20_002, "y": [*map(float, range(20_001)), None]})
+    with pytest.raises(DataError, match=r"label 'y' is missing or not finite in row 20,001"):
+        read_parquet(write(late), label="y")
     with pytest.raises(DataError, match=r"column 'w': the weight of row 10,000 is -1.0"):
         read_parquet(write(many), weight="w")
 

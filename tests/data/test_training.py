@@ -111,6 +111,24 @@ def test_the_seed_decides_the_order_and_nothing_else_does(store):
     assert a != sorted(a)
 
 
+def test_rows_of_one_first_index_stay_together_in_random_order(store):
+    draw = np.random.default_rng(0)
+    pairs = np.column_stack([draw.integers(0, 9, 60), 9 + np.arange(60)]).astype(np.int32)
+    block = CsrBlock(2 * np.arange(61), pairs.ravel(), None, np.arange(60, dtype=np.float32), None, 69)
+    cut = [slice_training(block, 0, 25), slice_training(block, 25, 60)]
+    orders = []
+    for seed in (1, 2):
+        manifest = write_training(iter(cut), store, f"g{seed}", seed, 400, 10_000, grouped=True)
+        rows = np.concatenate([read_training(store, p).labels for p in manifest.partitions]).astype(int)
+        assert len(manifest.partitions) > 1
+        assert sorted(rows) == list(range(60))
+        users = pairs[rows, 0]
+        runs = users[np.append(True, np.diff(users) != 0)]
+        assert len(runs) == len(set(users.tolist())), "each user is one run"
+        orders.append(rows.tolist())
+    assert orders[0] != orders[1]
+
+
 def test_dense_rows(store):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(300, 3)).astype(np.float32)

@@ -103,6 +103,15 @@ def test_labels(csv, write, tmp_path):
     assert (data.label, data.to_arrays()[1].tolist()) == ("folder", ["ham", "spam", "spam"])
 
 
+def test_labels_that_are_too_many_to_be_classes(write):
+    lines = [f"good words,{i}.5" for i in range(10_001)]
+    data = read_text(write("\n".join(["t,price", *lines])), column="t", label="price")
+    assert data.classes is None and data.label == "price"
+    assert data.to_arrays()[1].tolist() == [i + 0.5 for i in range(10_001)]
+    with pytest.raises(DataError, match="label: there are more than 10,000 different labels"):
+        read_text(write("\n".join(["t,price", *lines, "words,free"])), column="t", label="price")
+
+
 def test_new_documents_with_a_known_vocabulary(csv, write):
     train = read_text(csv, column="text")
     new = write("cat cat unknown\n", "new.txt")

@@ -31,6 +31,7 @@ from squall.driver.measuring import Measurer
 from squall.testing import Chaos
 
 OF_PLANS = ("Proceed", "EndLeg", "Switch")
+AVERAGING = squall.ModelAveraging(every=7)
 PLANNER = squall.ScriptedPlanner({3: 3, 6: (1, "1024MB")})
 
 
@@ -41,7 +42,8 @@ def data() -> tuple[np.ndarray, np.ndarray]:
 
 
 def model(consistency: str) -> squall.Pipeline:
-    strategy = squall.ParameterServer(consistency)
+    """By a parameter server's consistency, or ``"averaging"``."""
+    strategy: Any = squall.ParameterServer(consistency) if consistency != "averaging" else AVERAGING
     final = squall.LogisticRegression(epochs=12, batch_size=50, learning_rate=0.1, strategy=strategy)
     return squall.make_pipeline(squall.MinMaxScaler(), final)
 

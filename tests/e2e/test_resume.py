@@ -131,6 +131,30 @@ def test_the_bits_of_a_planned_job_are_always_the_same(tmp_path: Path, planned: 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("moment", "store"),
+    [
+        ("1:after", "folder"),
+        ("Switch:after", "embedded"),
+        *(
+            pytest.param(moment, store, marks=pytest.mark.slow)
+            for store in ("embedded", "folder")
+            for moment in ("0:after", "1:during", "Proceed:after", "EndLeg:during", "finishing")
+        ),
+    ],
+)
+def test_a_killed_job_without_tables_ends_with_the_same_bits(moment: str, store: str, tmp_path: Path) -> None:
+    X, y = resumed_script.data()
+    address = (tmp_path / "store").as_uri() if store == "folder" else store
+    fitted = squall.Job.open(killed(tmp_path / "storage", address, "averaging", moment)).wait()
+    run = resumed_script.run(str(tmp_path / "storage"), "tcp", moment).replace(backend="local")
+    undisturbed = resumed_script.model("averaging").fit(X, y, validation=(X[:300], y[:300]), run=run)
+    assert np.array_equal(fitted.steps[-1][1].coef_, undisturbed.steps[-1][1].coef_)
+    assert [h.epoch for h in fitted.history_] == list(range(1, 13))
+    assert fitted.history_[-1].validation_loss == undisturbed.history_[-1].validation_loss
+    assert not [path for path in tmp_path.rglob("jobs/*") if any(p.is_file() for p in path.rglob("*"))]
+
+
 def test_a_job_killed_while_its_last_epoch_is_measured(tmp_path: Path, expected: np.ndarray) -> None:
     fitted = squall.Job.open(killed(tmp_path, "tcp", "bsp", "finishing")).wait()
     assert np.array_equal(fitted.steps[-1][1].coef_, expected)

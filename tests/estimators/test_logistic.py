@@ -343,12 +343,12 @@ def test_all_wrong_settings_are_told_at_once():
         epochs=0, batch_size=0, learning_rate=-1, optimizer="adagrd", l1="a", l2=-1.0, fit_intercept=None,
         random_state=-1, learning_rate_schedule="cosin", decay=-1, warmup=-0.5, momentum=1.0, beta_1="b",
         beta_2=-0.1, clip_value=0, clip_norm=-2.0, target_loss=0, early_stopping=0, strategy="bsp",
-        class_weight="even", warm_start=1,
+        class_weight="even", warm_start=1, callbacks=3,
     )  # fmt: skip
     with pytest.raises(SettingError) as caught:
         model.fit(X, y)
     text = str(caught.value)
-    assert text.startswith("LogisticRegression: 21 settings are wrong:\n")
+    assert text.startswith("LogisticRegression: 22 settings are wrong:\n")
     known = "sgd, momentum, nesterov, adagrad, adam, ftrl"
     assert f"optimizer='adagrd' is unknown; choose from {known} (did you mean \"adagrad\"?)" in text
     assert "learning_rate_schedule='cosin' is unknown" in text

@@ -199,8 +199,9 @@ TestOwned = OwnedMachine.TestCase
 TestOwned.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
 
 
-def owned(n_slots: int, rows: int = 100, optimizer: str = "adagrad") -> OwnedTable:
-    spec = TableSpec("job/t", rows, 1, OptimizerSpec(optimizer, 0.1, l2=0.01), rows)  # type: ignore[arg-type]
+def owned(n_slots: int, rows: int = 100, optimizer: str = "adagrad", *, summed: bool = False) -> OwnedTable:
+    rule = OptimizerSpec(optimizer, 0.1, l2=0.01)  # type: ignore[arg-type]
+    spec = TableSpec("job/t", rows, 1, rule, rows, summed=summed)
     return OwnedTable(ParameterTable.private(spec, n_slots), Clocks(n_slots))
 
 
@@ -230,6 +231,15 @@ def test_a_round_is_the_step_of_the_mean_gradient() -> None:
         together.offer(rows[slot], values[slot], Stamp(slot, 0, 0, 1), Sync(0), 0.0)
     mean = np.array([[-1.5], [4.0], [1.0]], np.float32)
     alone.offer(np.array([3, 7, 50]), mean, Stamp(0, 0, 0, 1), Sync(0), 0.0)
+    everything, stamp = np.arange(100), Stamp(0, 0, 0)
+    assert np.array_equal(together.read(everything, stamp), alone.read(everything, stamp))
+
+
+def test_a_round_of_a_table_that_says_so_is_the_step_of_the_sum() -> None:
+    together, alone = owned(2, summed=True), owned(1)
+    for slot, value in ((1, 5.0), (0, -2.0)):
+        together.offer(np.array([3]), np.array([[value]], np.float32), Stamp(slot, 0, 0, 1), Sync(0), 0.0)
+    alone.offer(np.array([3]), np.array([[3.0]], np.float32), Stamp(0, 0, 0, 1), Sync(0), 0.0)
     everything, stamp = np.arange(100), Stamp(0, 0, 0)
     assert np.array_equal(together.read(everything, stamp), alone.read(everything, stamp))
 

@@ -11,6 +11,7 @@ import pytest
 from squall.data.objects import ObjectStore
 from squall.protocols import Control, FunctionContext
 from squall.records import OptimizerSpec, Report, WorkerTask
+from squall.store.objects import ObjectsStore
 from squall.worker import reporter
 from squall.worker.reporter import BEAT_S, INTERVAL_S, Reporter, interval_s
 
@@ -43,7 +44,8 @@ def reporting(tmp_path: Path, **task: Any) -> tuple[Reporter, Sent]:
     sent = Sent()
     task_ = msgspec.structs.replace(TASK, **task)
     objects, context = ObjectStore(tmp_path), cast(FunctionContext, Context())
-    return Reporter(task_, cast(Control, sent), context, objects, started=99.0), sent
+    store = ObjectsStore(ObjectStore(tmp_path / "store"))
+    return Reporter(task_, cast(Control, sent), context, objects, store, started=99.0), sent
 
 
 def test_a_worker_that_waits_says_at_once_that_it_has_started_and_then_now_and_then(

@@ -146,6 +146,9 @@ __all__ = [
     "logistic_minibatches",
     "logistic_minibatches_dense",
     "logistic_probabilities",
+    "mf_gradient",
+    "mf_minibatches",
+    "mf_outputs",
     "murmur3_32",
     "pack_bits",
     "packed_size",
@@ -679,6 +682,91 @@ def softmax_loss(outputs: Float32, labels: Float32, weights: Float32 | None) -> 
         The last is the weight of the rows whose own class has the largest output.
     """
     return _native.softmax_loss(outputs, labels, weights)
+
+
+def mf_minibatches(
+    indptr: Int64,
+    indices: Int32,
+    labels: Float32,
+    weights: Float32 | None,
+    order: Int32 | None,
+    batch_size: int,
+    first_batch: int,
+    n_batches: int,
+    table: Float32,
+    learning_rate: float,
+    l2: float,
+    cosine: bool,
+    share: float,
+    step: Int64,
+    progress: Int64 | None,
+) -> tuple[float, float, int]:
+    """Train a matrix factorisation in place, rating by rating, in `order`.
+
+    With e = r − b_u − b_i − p_u·q_i, weight s and rate η, in this order of simultaneous steps:
+    b ← (1 − η·l2) b + η·s·e for both biases, p_u ← (1 − η·l2) p_u + η·s·e·q_i and the reverse (Koren,
+    Bell & Volinsky, "Matrix factorization techniques for recommender systems", 2009).  Ratings of
+    weight 0 are left out.  A minibatch is what is counted as one, and has one rate.
+
+    Parameters
+    ----------
+    indptr, indices : int64[n + 1], int32[2 n]
+        Each row has two entries: the table's rows of the user and of the item.
+    labels, weights : float32[n]
+        Ratings, and what each counts.
+    order, batch_size, first_batch, n_batches, step, progress
+        As in `logistic_minibatches`.
+    table : float32[rows, 1 + factors]
+        Biases, then factors; the last row's first number is the share of the training that is done, to
+        which every row adds `share`.
+    learning_rate, l2, cosine
+        η is `learning_rate`, times (1 + cos(π · share done)) / 2 if `cosine`.
+
+    Returns
+    -------
+    tuple
+        (Σ s·e², Σ s, rows), before each rating's step; where an error is not finite it ends with a loss
+        of NaN.
+    """
+    return _native.mf_minibatches(
+        indptr, indices, labels, weights, order, batch_size, first_batch, n_batches, table, learning_rate,
+        l2, cosine, share, step, progress,
+    )  # fmt: skip
+
+
+def mf_gradient(
+    indptr: Int64,
+    local: Int32,
+    labels: Float32,
+    weights: Float32 | None,
+    pulled: Float32,
+    learning_rate: float,
+    l2: float,
+    cosine: bool,
+    share: float,
+) -> tuple[Float32, float, float]:
+    """As one minibatch of `mf_minibatches` on a copy of the rows that it needs.
+
+    Parameters
+    ----------
+    local : int32[2 n]
+        Numbers of rows of `pulled`, whose last is the table's last.
+
+    Returns
+    -------
+    tuple
+        ((pulled − trained) / learning_rate, Σ s·e², Σ s): what a step of plain descent at
+        `learning_rate` makes the trained rows of.
+    """
+    return _native.mf_gradient(indptr, local, labels, weights, pulled, learning_rate, l2, cosine, share)
+
+
+def mf_outputs(indptr: Int64, indices: Int32, weights: Float32) -> Float32:
+    """b_u + b_i + p_u·q_i of each row: float32[n].
+
+    A row may lack an entry, or both: then its bias is 0 and there is no product.
+    """
+    return _native.mf_outputs(indptr, indices, weights)
 
 
 def fm_minibatches(

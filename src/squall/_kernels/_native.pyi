@@ -405,6 +405,35 @@ def fm_gradient(
     batch_size: int,
 ) -> tuple[_F32, float, float]: ...
 def fm_outputs(rows: _Rows, weights: _F32, fit_intercept: bool) -> _F32: ...
+def mf_minibatches(
+    indptr: _I64,
+    indices: _I32,
+    labels: _F32,
+    weights: _F32 | None,
+    order: _I32 | None,
+    batch_size: int,
+    first_batch: int,
+    n_batches: int,
+    table: _F32,
+    learning_rate: float,
+    l2: float,
+    cosine: bool,
+    share: float,
+    step: _I64,
+    progress: _I64 | None,
+) -> tuple[float, float, int]: ...
+def mf_gradient(
+    indptr: _I64,
+    local: _I32,
+    labels: _F32,
+    weights: _F32 | None,
+    pulled: _F32,
+    learning_rate: float,
+    l2: float,
+    cosine: bool,
+    share: float,
+) -> tuple[_F32, float, float]: ...
+def mf_outputs(indptr: _I64, indices: _I32, weights: _F32) -> _F32: ...
 def checksum(data: _U8) -> tuple[int, int]: ...
 def murmur3_32(data: bytes, seed: int) -> int: ...
 def hash_slots(prefix: bytes, offsets: _I64, data: _Bytes, n_slots: int, seed: int) -> _I32: ...
@@ -495,6 +524,9 @@ class LibsvmParser:
 
     def clear(self) -> None:
         """Forget those rows."""
+
+    def forget_labels(self) -> None:
+        """Give codes anew, from 0 on; `ValueError` if rows that were not taken have some."""
 
     def seen(self) -> dict[str, Any]:
         """What was seen so far: ``n_lines``, ``n_rows``, ``n_dropped`` entries, ``n_skipped`` rows;

@@ -20,6 +20,7 @@ void bind_factorization(nanobind::module_& m);
 void bind_hashing(nanobind::module_& m);
 void bind_libsvm(nanobind::module_& m);
 void bind_logistic(nanobind::module_& m);
+void bind_matrix_factorization(nanobind::module_& m);
 void bind_objectives(nanobind::module_& m);
 void bind_packing(nanobind::module_& m);
 void bind_serving(nanobind::module_& m);

@@ -53,6 +53,12 @@ class BoundLibsvmParser {
         parser_.clear();
     }
 
+    void forget_labels() {
+        const auto lock = locked();
+        if (parser_.labels.size() != 0) value_error("forget_labels: rows that were not taken have codes");
+        parser_.forget_labels();
+    }
+
     int64_t n_bytes() {
         const auto lock = locked();
         const size_t row = 8 + 4 * parser_.has_labels.value_or(false) + 8 * parser_.has_qids.value_or(false);
@@ -118,6 +124,8 @@ void bind_libsvm(nb::module_& m) {
              "(indptr, indices, values or None if all are 1, label codes or None, qids or None) since the "
              "last time.")
         .def("clear", &BoundLibsvmParser::clear, "Forget the rows that were not taken.")
+        .def("forget_labels", &BoundLibsvmParser::forget_labels,
+             "Give codes anew, from 0 on; only once all rows were taken.")
         .def("seen", &BoundLibsvmParser::seen, "What was seen so far.")
         .def_prop_ro("n_bytes", &BoundLibsvmParser::n_bytes, "Bytes of what is there to take.");
 }

@@ -123,6 +123,12 @@ class LibsvmParser {
         return last_code_ = found.first->second;
     }
 
+    void forget_labels() {
+        label_values.clear();
+        label_codes_.clear();
+        last_label_ = std::numeric_limits<double>::quiet_NaN();
+    }
+
   private:
     enum Kind : uint8_t { other, blank, line_end };
 

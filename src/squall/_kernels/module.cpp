@@ -9,6 +9,7 @@ NB_MODULE(_native, m) {
     squall::bind_hashing(m);
     squall::bind_libsvm(m);
     squall::bind_logistic(m);
+    squall::bind_matrix_factorization(m);
     squall::bind_objectives(m);
     squall::bind_packing(m);
     squall::bind_serving(m);

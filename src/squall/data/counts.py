@@ -10,7 +10,16 @@ import numpy as np
 from squall.data.ingest import store_blocks, store_dictionary
 from squall.data.objects import ObjectStore
 from squall.errors import DataError
-from squall.records import CategoricalColumn, ColumnSpec, Int32, Int64, Manifest, RawBlock, SparseColumn
+from squall.records import (
+    CategoricalColumn,
+    ColumnSpec,
+    Float64,
+    Int32,
+    Int64,
+    Manifest,
+    RawBlock,
+    SparseColumn,
+)
 
 COLUMN = "counts"
 MAX_COUNT = 2**53
@@ -24,7 +33,7 @@ class CountRows(NamedTuple):
     lengths: Int64  # (n_rows,) different words of each document
     words: Int32  # (nnz,)
     counts: Int64  # (nnz,)
-    labels: Int32 | None = None  # (n_rows,)
+    labels: Int32 | Float64 | None = None  # (n_rows,)
 
 
 def count_blocks(rows: Iterable[CountRows], width: int, target_bytes: int = 10_000_000) -> Iterator[RawBlock]:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Literal
 
 from squall.config import Problems, Run
 from squall.data.csv_chunks import read_names, read_records
+from squall.data.csv_columns import Chunk
 from squall.data.csv_reader import CsvParser, Write, same_reading
 from squall.data.csv_schema import Evidence, label_map
+from squall.data.csv_usable import usable_records
 from squall.data.dataset import Dataset
 from squall.data.dialects import Dialect
 from squall.data.finding import Paths, find_inputs, path_problems
 from squall.data.hints import column_hint
-from squall.data.inputs import Input, Seen
+from squall.data.inputs import Input, Seen, unseen
 from squall.data.parsing import read_text
 from squall.data.pieces import Each, split_csv
 from squall.data.reading import Storage, storage_of
@@ -79,8 +81,9 @@ def read_csv(
     categorical : sequence of str
         Columns that are text whatever they look like, so that codes keep leading zeros.
     errors : {"raise", "skip"}
-        What to do about rows that have another number of fields, quotes that do not match, no label
-        or no weight.  Skipped ones are counted, and the first ten told.
+        What to do about rows that have another number of fields, quotes that do not match, text that
+        is not UTF-8, an infinite number, no label or no weight.  Skipped ones are counted, and the first ten
+        told.
     storage : str, path or ObjectStore, optional
         Where to keep the data set; see :func:`squall.data.objects.default_storage`.
     run : Run, optional
@@ -187,7 +190,8 @@ class CsvFormat:
         skipped = Skipped(self.errors == "skip")
         parser = CsvParser(evidence, self._forced_text(names), lambda _: None, BLOCK_BYTES, skipped)
         parser.fits = False  # nothing is known to be tried
-        for chunk in islice(read_records(Piece(inputs[0]), self.dialect, len(names), skipped), _GUESS_CHUNKS):
+        chunks = self._records(Piece(inputs[0]), parser, skipped)
+        for chunk in islice(chunks, _GUESS_CHUNKS):
             parser.add(chunk)
         return parser.evidence
 
@@ -202,10 +206,18 @@ class CsvFormat:
         for piece in pieces:
             if piece.start == 0 and self.dialect.header:
                 self._check_names(piece.source, schema.names)
-            for chunk in read_records(piece, self.dialect, len(schema.names), skipped, seen):
+            for chunk in self._records(piece, parser, skipped, seen):
                 parser.add(chunk)
         parser.flush()
         return CsvSeen(parser.evidence, parser.n_rows, parser.fits, skipped)
+
+    def _records(
+        self, piece: Piece, parser: CsvParser, skipped: Skipped, seen: Seen = unseen
+    ) -> Iterator[Chunk]:
+        for chunk in read_records(piece, self.dialect, len(parser.evidence.names), skipped, seen):
+            good = usable_records(chunk, parser.evidence, skipped) if skipped.allowed else chunk
+            if good.n_rows:
+                yield good
 
     def decide(self, seen: list[CsvSeen], inputs: list[Input]) -> Evidence:
         """All evidence together."""

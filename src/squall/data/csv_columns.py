@@ -18,7 +18,7 @@ from squall.data.streams import Piece, lines_before
 from squall.errors import DataError
 from squall.records import Float64, Int32, Int64
 
-_UTF8 = "convert the file, for example with: iconv -f latin1 -t utf-8"
+UTF8_FIX = "convert the file, for example with: iconv -f latin1 -t utf-8"
 
 Mask = npt.NDArray[np.bool_]
 
@@ -88,8 +88,16 @@ class Chunk:
             raise DataError(
                 f"the text {self.raw(row, column)[:80]!r} is not UTF-8",
                 where=self.where(row, column),
-                fix=_UTF8,
+                fix=UTF8_FIX,
             ) from error
+
+    def is_utf8(self) -> Mask:
+        """Whether a record is UTF-8 text throughout."""
+        n, spans = self.n_columns, self._fields
+        if is_utf8(bytes(self._buffer[spans.starts[0] : spans.ends[-1]])):
+            return np.ones(self.n_rows, dtype=bool)
+        ranges = zip(spans.starts[::n].tolist(), spans.ends[n - 1 :: n].tolist(), strict=True)
+        return np.array([is_utf8(bytes(self._buffer[start:end])) for start, end in ranges])
 
     def is_text(self, column: int) -> Mask:
         """Where a column holds UTF-8 text that is not blank."""
@@ -136,7 +144,7 @@ class Chunk:
                 raise DataError(
                     f"the column name {self.raw(0, column)[:80]!r} is not UTF-8",
                     where=self.where(0, column),
-                    fix=_UTF8,
+                    fix=UTF8_FIX,
                 )
         return [self.text(0, column).strip() for column in range(self.n_columns)]
 

@@ -29,6 +29,7 @@ class Info(msgspec.Struct, frozen=True):
     bytes: int | None  # as stored; None of arrays in memory
     source: str
     location: str | None
+    facts: dict[str, Any]  # what its reader decided or was told
 
     def __str__(self) -> str:
         return "\n".join(f"{name:<11}{value}" for name, value in self.lines())
@@ -50,7 +51,16 @@ class Info(msgspec.Struct, frozen=True):
         size = "" if self.bytes is None else f", {self.bytes:,} bytes"
         lines.append(("partitions", f"{self.partitions:,}{size}"))
         lines.append(("read from", self.source))
+        if self.facts:
+            lines.append(("as", ", ".join(filter(None, map(_fact, self.facts.items())))))
         return lines if self.location is None else [*lines, ("stored at", self.location)]
+
+
+def _fact(fact: tuple[str, Any]) -> str:
+    name, value = fact
+    if isinstance(value, bool):
+        return name.replace("_", " ") if value else ""
+    return str(value) if name == "format" else f"{name.replace('_', ' ')} {value}"
 
 
 def info(data: Dataset, source: Source) -> Info:
@@ -68,6 +78,7 @@ def info(data: Dataset, source: Source) -> Info:
         bytes=None if manifest is None else sum(p.bytes for p in manifest.partitions),
         source=manifest.source if manifest is not None else "arrays in memory",
         location=None if store is None else store.url,
+        facts={} if manifest is None else manifest.facts,
     )
 
 

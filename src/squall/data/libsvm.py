@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
+
 from squall._kernels import LibsvmParser
 from squall.config import Problems, Run
 from squall.data.dataset import Dataset
 from squall.data.finding import Paths, find_inputs, path_problems
 from squall.data.inputs import Input, Seen
-from squall.data.labels import check_class_count
+from squall.data.labels import MAX_CLASSES
 from squall.data.parsing import read_text
 from squall.data.pieces import Each, split_lines
 from squall.data.reading import Storage, storage_of
@@ -26,6 +28,7 @@ LABEL = "y"
 
 _MAX_WIDTH = 2**31 - 1
 _CHUNK_BYTES = 1 << 18  # in a core's own cache
+_FEW_LABELS = 1000
 _LOOKS = 16  # places of an input that a guess looks at
 _LOOK_BYTES = 1 << 14
 
@@ -46,7 +49,8 @@ def read_libsvm(
     A row is ``label [qid:integer] index:value index:value …  # comment``, each on a line of its
     own.  Blank lines and lines that are a comment are no rows; tabs, CRLF, a byte-order mark and a
     missing last line end are taken as they are meant.  Indices may come in any order.  Rows without
-    a label can be read too, where none has one.
+    a label can be read too, where none has one.  Labels become the sorted label map; with more than
+    10,000 different ones they stay numbers, to be predicted.
 
     The text is streamed into partitions of about 10 MB with bounded memory.  A second call with the
     same content and settings finds them and parses nothing.
@@ -122,10 +126,14 @@ def _check_settings(
 
 @dataclass(frozen=True)
 class LibsvmSchema:
-    """What must be known to read a row: the index of the first feature, and the sorted label map."""
+    """What must be known to read a row: the index of the first feature, and what labels are.
+
+    ``labels`` is the sorted label map, empty where they are numbers, too many to be classes.
+    """
 
     base: int
     labels: list[float]
+    many_numbers: bool = False
 
 
 @dataclass
@@ -137,7 +145,8 @@ class LibsvmSeen:
     largest: int = -1
     has_labels: bool | None = None
     has_qids: bool | None = None
-    labels: list[float] = field(default_factory=list)
+    labels: list[float] = field(default_factory=list)  # different ones, empty if they are too many
+    many_numbers: bool = False  # whether they are
     n_dropped: int = 0
     n_skipped: int = 0
     problems: list[str] = field(default_factory=list)  # the first ten
@@ -154,7 +163,7 @@ class LibsvmFormat:
     errors: str = "raise"
 
     name = "libsvm"
-    version = 1
+    version = 2
 
     def guess(self, inputs: list[Input]) -> LibsvmSchema:
         """From the lines at some places."""
@@ -168,7 +177,11 @@ class LibsvmFormat:
                 break
         seen = parser.seen()
         base = (0 if seen["least"] == 0 else 1) if self.base is None else self.base
-        return LibsvmSchema(base, sorted(seen["labels"]))
+        labels = sorted(seen["labels"])
+        # Where most rows have a label of their own the rest will hardly share them.
+        if len(labels) > MAX_CLASSES or len(labels) > max(_FEW_LABELS, seen["n_rows"] / 2):
+            return LibsvmSchema(base, [], many_numbers=True)
+        return LibsvmSchema(base, labels)
 
     def split(self, source: Input, cuts: list[int], each: Each) -> list[Piece]:
         """Anywhere."""
@@ -180,32 +193,35 @@ class LibsvmFormat:
         """Rows as one sparse column, with labels and query ids where there are some."""
         parser = self._parser(schema, skip=self.errors == "skip", fixed=self.base is not None)
         problems: list[str] = []
+        labels = _Labels()
         for piece in pieces:
             before = parser.seen()
             for lines in line_chunks(piece, seen, _CHUNK_BYTES):
                 if parser.feed(lines) < len(lines):
                     raise _refusal(piece, parser.seen(), before["n_lines"])
                 if parser.n_bytes >= BLOCK_BYTES:
-                    _give(parser, schema, write)
+                    _give(parser, schema, write, labels)
             problems += _told(piece, parser.seen(), before)
-        _give(parser, schema, write)
+        _give(parser, schema, write, labels)
         found = parser.seen()
         del found["n_lines"]
-        return LibsvmSeen(**{**found, "problems": problems})
+        told = {"problems": problems, "labels": list(labels.values), "many_numbers": labels.are_many}
+        return LibsvmSeen(**{**found, **told})
 
     def decide(self, seen: list[LibsvmSeen], inputs: list[Input]) -> LibsvmSchema:
-        """One index base and one label map."""
+        """One index base, and one label map if labels are not too many."""
         where = inputs[0].name
         if not any(s.n_rows for s in seen):
             raise DataError("there are no rows", where=where, fix="check how the file was written")
         for what, given in (("a label", "has_labels"), ("a qid", "has_qids")):
             if len({getattr(s, given) for s in seen} - {None}) > 1:
                 raise DataError(f"some rows have {what}, others have none", where=where)
-        labels = sorted({label for s in seen for label in s.labels})
-        check_class_count(len(labels), f"{where}: labels")
         base = self.base
         if base is None:
             base = 0 if any(s.least == 0 for s in seen) else 1
+        labels = sorted({label for s in seen for label in s.labels})
+        if len(labels) > MAX_CLASSES or any(s.many_numbers for s in seen):
+            return LibsvmSchema(base, [], many_numbers=True)
         return LibsvmSchema(base, labels)
 
     def fits(self, seen: LibsvmSeen, assumed: LibsvmSchema, decided: LibsvmSchema) -> bool:
@@ -222,7 +238,7 @@ class LibsvmFormat:
             rows=sum(s.n_rows for s in seen),
             columns=[ColumnSpec(COLUMN, "sparse", width)],
             partitions=[],
-            label=LABEL if labels else None,
+            label=LABEL if labels or schema.many_numbers else None,
             classes=([int(label) for label in labels] if whole else list(labels)) if labels else None,
             warnings=_warnings(self, seen, inputs),
             facts={"index_base": schema.base, "index_base_given": self.base is not None},
@@ -234,18 +250,43 @@ class LibsvmFormat:
         return LibsvmParser(schema.base, fixed, width, drop, self.duplicates, skip, schema.labels)
 
 
-def _give(parser: LibsvmParser, schema: LibsvmSchema, write: Callable[[RawBlock], None]) -> None:
-    """Write what was read, if it fits the schema."""
+class _Labels:
+    """The different labels of some rows, as long as they may be classes."""
+
+    def __init__(self) -> None:
+        self.values: set[float] = set()
+        self.are_many = False
+
+    def add(self, labels: list[float]) -> None:
+        """Take up more of them."""
+        if not self.are_many:
+            self.values.update(labels)
+            self.are_many = len(self.values) > MAX_CLASSES
+        if self.are_many:
+            self.values.clear()
+
+
+def _give(
+    parser: LibsvmParser, schema: LibsvmSchema, write: Callable[[RawBlock], None], labels: _Labels
+) -> None:
+    """Write what was read, if it fits the schema; in ``labels`` it is noted what they were."""
     seen = parser.seen()
-    if len(seen["labels"]) > len(schema.labels) or seen["least"] == schema.base - 1:
+    labels.add(seen["labels"])
+    is_map = not schema.many_numbers
+    if (is_map and len(seen["labels"]) > len(schema.labels)) or seen["least"] == schema.base - 1:
         parser.clear()
-        check_class_count(len(seen["labels"]), "labels")
+        if labels.are_many:
+            parser.forget_labels()
         return
-    indptr, indices, values, labels, qids = parser.take()
+    indptr, indices, values, codes, qids = parser.take()
     n_rows = len(indptr) - 1
+    given: Any = codes
+    if schema.many_numbers:
+        given = None if codes is None else np.array(seen["labels"], dtype=np.float64)[codes]
+        parser.forget_labels()
     if n_rows:
         width = int(indices.max()) + 1 if len(indices) else 0
-        write(RawBlock(n_rows, {COLUMN: SparseColumn(indptr, indices, values, width)}, labels, qid=qids))
+        write(RawBlock(n_rows, {COLUMN: SparseColumn(indptr, indices, values, width)}, given, qid=qids))
 
 
 def _places(inputs: list[Input]) -> Iterator[Piece]:

@@ -15,6 +15,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from io import FileIO
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -460,6 +461,7 @@ def _write_part(writer: Any, piece: bytes | memoryview, _: Any) -> None:
     writer.write(piece)
 
 
+_TRIES = 100
 _partials = itertools.count()
 _used_by: int | None = None  # the process whose threads obstore has started
 
@@ -492,11 +494,10 @@ def _write_file(folder: Path, key: str, pieces: Iterable[bytes | memoryview], *,
     target = folder / key
     if not folder.is_dir():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    target.parent.mkdir(parents=True, exist_ok=True)
     # With digits behind a "#", as obstore names its own: no listing shows it.
     partial = target.with_name(f"{target.name}#{os.getpid()}{next(_partials)}")
     try:
-        with partial.open("xb", buffering=0) as file:
+        with _created(partial) as file:
             for piece in pieces:
                 rest = memoryview(piece).cast("B")
                 while len(rest):
@@ -511,6 +512,19 @@ def _write_file(folder: Path, key: str, pieces: Iterable[bytes | memoryview], *,
         return True
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _created(path: Path) -> FileIO:
+    """A new file, open for writing, in a folder that is made if it is not there."""
+    left = _TRIES
+    while True:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return path.open("xb", buffering=0)
+        except (FileNotFoundError, FileExistsError):
+            left -= 1  # whoever deleted the folder's last object may have removed it meanwhile
+            if not left:
+                raise
 
 
 def _map(path: Path) -> memoryview:

@@ -17,7 +17,7 @@ from squall.data.parquet_reader import ParquetReader
 from squall.data.reading import Storage, storage_of, stored_dataset
 from squall.records import Manifest
 
-_READER_VERSION = 1
+_READER_VERSION = 2
 
 
 def read_parquet(
@@ -46,7 +46,8 @@ def read_parquet(
         Files, folders (all ``*.parquet`` below them), patterns or URLs, as for `read_csv`; of objects in
         a store the ranges that are needed are asked for.
     label : str, optional
-        The label column; it is removed from the features, its values become the sorted label map.
+        The label column; it is removed from the features, its values become the sorted label
+        map, but for numbers with more than 10,000 different ones, which stay numbers.
     weight : str, optional
         The column of sample weights ≥ 0; it is removed from the features.
     columns : sequence of str, optional

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from squall.data.arrow import Kind, Sort, arrow_column, kind_of, pyarrow, sort_of
+from squall.data.csv_columns import Mask
 from squall.data.hints import column_hint
 from squall.data.inputs import Input, Seen, unseen
-from squall.data.labels import Classes, check_class_count
+from squall.data.labels import MAX_CLASSES, Classes, check_class_count
 from squall.data.parquet_file import batches_of, null_count, opened, stored_bytes, types
 from squall.errors import DataError
-from squall.records import CategoricalColumn, Column, ColumnSpec, Float64, Int32, RawBlock
+from squall.records import CategoricalColumn, Column, ColumnSpec, Float64, Int32, NumericColumn, RawBlock
 
 _MAX_ROWS = 1 << 20
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
@@ -169,7 +170,8 @@ class ParquetReader:
 
     # -------------------------------------------------------------------------------- labels
 
-    def _find_classes(self, label: str) -> Classes:
+    def _find_classes(self, label: str) -> Classes | None:
+        """The sorted label map; None if labels are numbers, too many to be classes."""
         sort = self._sort(label)
         if sort not in ("whole", "number", "text"):
             raise DataError(
@@ -180,13 +182,18 @@ class ParquetReader:
         values: set[Any] = set()
         for found, row, table in self._tables([label], [label] if sort == "text" else []):
             values.update(self._labels_of(table.column(0), sort, found, row))
+            if len(values) > MAX_CLASSES and sort != "text":
+                return None
             check_class_count(len(values), f"{found.name}: column {label!r}")
         return np.array(sorted(values))
 
     def _labels_of(self, column: Any, sort: Sort, found: Input, first_row: int) -> list[Any]:
         where = f"{found.name}: column {self._label!r}"
         codes, distinct = self._coded(column, sort, where)
-        missing = codes < 0
+        self._refuse_missing(codes < 0, found, first_row)
+        return [distinct[code] for code in np.unique(codes)]  # a dictionary may hold more than is used
+
+    def _refuse_missing(self, missing: Mask, found: Input, first_row: int) -> None:
         if missing.any():
             raise DataError(
                 f"the label {self._label!r} is missing or not finite in row "
@@ -194,7 +201,6 @@ class ParquetReader:
                 where=found.name,
                 fix="remove the rows without a label",
             )
-        return [distinct[code] for code in np.unique(codes)]  # a dictionary may hold more than is used
 
     def _coded(self, column: Any, sort: Sort, where: str) -> tuple[Int32, list[Any]]:
         """(number among the distinct labels, −1 where there is none; those labels)."""
@@ -203,15 +209,20 @@ class ParquetReader:
             assert isinstance(texts, CategoricalColumn)
             return texts.codes, texts.strings()
         kind: Kind = "int64" if sort == "whole" and not column.null_count else "float64"
-        numbers: Any = getattr(arrow_column(column, kind, where), "values")  # noqa: B009
+        numbers = _numbers(column, kind, where)
         distinct, codes = np.unique(numbers, return_inverse=True)
         narrow = codes.astype(np.int32)
         if kind == "float64":
             narrow[~np.isfinite(numbers)] = -1
         return narrow, distinct.tolist()
 
-    def _encode_labels(self, column: Any, where: str) -> Int32:
-        assert self._label is not None and self.classes is not None
+    def _encode_labels(self, column: Any, found: Input, first_row: int) -> Int32 | Float64:
+        assert self._label is not None
+        where = f"{found.name}: column {self._label!r}"
+        if self.classes is None:
+            numbers = np.asarray(_numbers(column, "float64", where))
+            self._refuse_missing(~np.isfinite(numbers), found, first_row)
+            return numbers
         codes, distinct = self._coded(column, self._sort(self._label), where)
         class_of = np.searchsorted(self.classes, np.array(distinct, dtype=self.classes.dtype)).astype(
             np.int32
@@ -220,7 +231,7 @@ class ParquetReader:
 
     def _weights(self, column: Any, found: Input, first_row: int) -> Float64:
         where = f"{found.name}: column {self._weight!r}"
-        values: Float64 = np.asarray(getattr(arrow_column(column, "float64", where), "values"))  # noqa: B009
+        values: Float64 = np.asarray(_numbers(column, "float64", where))
         wrong = ~(np.isfinite(values) & (values >= 0))
         if wrong.any():
             row = int(wrong.argmax())
@@ -248,7 +259,7 @@ class ParquetReader:
                 columns[name] = arrow_column(table.column(name), self._kinds[name], where)
             labels = None
             if self._label is not None:
-                labels = self._encode_labels(table.column(self._label), found.name)
+                labels = self._encode_labels(table.column(self._label), found, first_row)
             weights = (
                 None if self._weight is None else self._weights(table.column(self._weight), found, first_row)
             )
@@ -273,3 +284,9 @@ class ParquetReader:
                         first, n, batches = first + n, 0, []
                 if n:
                     yield found, first, pa.Table.from_batches(batches).select(names)
+
+
+def _numbers(column: Any, kind: Kind, where: str) -> Any:
+    numbers = arrow_column(column, kind, where)
+    assert isinstance(numbers, NumericColumn)
+    return numbers.values

@@ -13,9 +13,9 @@ import numpy as np
 
 from squall.data.counts import CountRows
 from squall.data.documents import Document
-from squall.data.labels import Classes, check_class_count, sorted_classes
+from squall.data.labels import MAX_CLASSES, Classes, check_class_count, exact_numbers, sorted_classes
 from squall.errors import DataError
-from squall.records import Int64
+from squall.records import Float64, Int32, Int64
 
 _DOCUMENTS = 1 << 12  # turned into rows at once
 
@@ -56,7 +56,7 @@ class TextReader:
     vocabulary : list of str
         The words that are counted, in order of their code points, or as given.
     classes : array or None
-        The sorted label map.
+        The sorted label map; None if there are no labels, or they are numbers.
 
     Raises
     ------
@@ -76,11 +76,9 @@ class TextReader:
             self._count(chunk)
         self.vocabulary = self._chosen() if vocabulary is None else vocabulary
         self.classes: Classes | None = None
-        self._class_of = np.zeros(0, dtype=np.int32)
+        self._label_of: Int32 | Float64 = np.zeros(0, dtype=np.int32)  # by number of its text
         if self._labels:
-            texts = list(self._labels)
-            check_class_count(len(texts), "label")
-            self.classes, self._class_of = sorted_classes(texts, *_all_numbers(texts))
+            self.classes, self._label_of = _labels_of(list(self._labels))
 
     def _count(self, chunk: list[Document]) -> None:
         """Spool the counts of some documents, with words and labels in order of first appearance."""
@@ -132,9 +130,19 @@ class TextReader:
             kept = words >= 0
             row, words, counts = row[kept], words[kept], counts[kept]
             order = np.lexsort((words, row))
-            labels = self._class_of[codes] if len(codes) else None
+            labels = self._label_of[codes] if len(codes) else None
             n_words = np.bincount(row, minlength=len(lengths))
             yield CountRows(n_words, words[order], counts[order], labels)
+
+
+def _labels_of(texts: list[str]) -> tuple[Classes | None, Int32 | Float64]:
+    """(label map, class of each text); (None, the numbers that they are), if they are too many."""
+    numeric, integer = _all_numbers(texts)
+    if len(texts) > MAX_CLASSES and numeric:
+        kind = int if integer else float
+        return None, exact_numbers(np.array([kind(text) for text in texts]), "label")
+    check_class_count(len(texts), "label")
+    return sorted_classes(texts, numeric, integer)
 
 
 def _grown(total: Int64, more: Int64) -> Int64:

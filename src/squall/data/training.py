@@ -54,6 +54,7 @@ def write_training(
     target_bytes: int = 10_000_000,
     window_bytes: int = 64_000_000,
     packed: bool | None = None,
+    grouped: bool = False,
 ) -> TrainingManifest:
     """Write blocks as shuffled training partitions, and their manifest last.
 
@@ -76,6 +77,9 @@ def write_training(
     packed : bool, optional
         Whether sparse rows are packed (:mod:`squall.data.packing`); by default they are where the
         store is reached over a network.  The rows are the same.
+    grouped : bool
+        Whether sparse rows of the same first index stay together in a window; such groups come in
+        random order.  Each row needs an entry.
 
     Raises
     ------
@@ -87,7 +91,7 @@ def write_training(
     key = manifest_key(prefix)
     with ThreadPoolExecutor(_THREADS, "squall-write") as threads:
         packed = store.folder is None if packed is None else packed
-        writer = _Writer(store, prefix, seed, target_bytes, window_bytes, threads, packed)
+        writer = _Writer(store, prefix, seed, target_bytes, window_bytes, threads, packed, grouped)
         for block in blocks:
             writer.add(block)
         manifest = writer.finish()
@@ -194,6 +198,14 @@ class _Window:
             np.take(self._weights, rows, out=places["weights"], mode="clip")
         return data, places
 
+    def grouped(self, order: Int32) -> Int32:
+        """The rows in this order, but each with all those of its first index, where the first of them is."""
+        first = np.concatenate([b.indices[b.indptr[:-1]] for b in self._sparse])[order]
+        groups, inverse = np.unique(first, return_inverse=True)
+        at = np.full(len(groups), len(order), dtype=np.int64)
+        np.minimum.at(at, inverse, np.arange(len(order)))
+        return order[np.argsort(at[inverse], kind="stable")]
+
     def _gather(self, rows: Int32, places: dict[str, Any]) -> None:
         cells = [(b.indptr, b.indices, b.values) for b in self._sparse]
         csr_gather(cells, rows.astype(np.int64), places["indptr"], places["indices"], places.get("values"))
@@ -211,8 +223,9 @@ class _Writer:
         window_bytes: int,
         threads: ThreadPoolExecutor,
         packed: bool,
+        grouped: bool,
     ) -> None:
-        self._packed, self._memory_bytes = packed, 0
+        self._packed, self._grouped, self._memory_bytes = packed, grouped, 0
         self._store, self._prefix, self._seed = store, prefix, seed
         self._target, self._window_bytes = target_bytes, max(window_bytes, target_bytes)
         self._waiting: list[Block] = []
@@ -262,6 +275,8 @@ class _Writer:
         window = _Window(form, self._waiting, self._packed)
         self._turns += 1
         order = seeded_order(len(window.labels), self._seed, self._turns)
+        if self._grouped:
+            order = window.grouped(order)
         ends = np.cumsum(np.concatenate(self._row_bytes)[order])
         self._memory_bytes += int(ends[-1])
         self._waiting, self._row_bytes, self._waiting_bytes = [], [], 0

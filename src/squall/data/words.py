@@ -24,7 +24,7 @@ from squall.data.vocabulary import Vocabulary, read_vocabulary
 from squall.errors import SettingError
 from squall.records import Manifest
 
-_READER_VERSION = 1
+_READER_VERSION = 2
 
 
 def read_text(
@@ -145,7 +145,7 @@ def read_text(
         classes = None if reader.classes is None else reader.classes.tolist()
         return msgspec.structs.replace(
             manifest,
-            label=None if classes is None else label,
+            label=label,
             classes=classes,
             warnings=skipped_warnings([skipped], "document"),
         )

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from squall.driver.loop import JobLoop
 from squall.driver.resuming import Resumption
 from squall.driver.spec import JobResult, JobSpec
+from squall.errors import JobError
 from squall.records import Bill, HistoryRecord, JobStatus
 from squall.registry import JOB_OPENERS
 
@@ -33,7 +34,7 @@ class Job(Generic[T]):
     def __init__(
         self, spec: JobSpec, finish: Callable[[JobResult], T], resumption: Resumption | None = None
     ) -> None:
-        self._loop = JobLoop(spec, resumption)
+        self._loop = JobLoop(spec, self, resumption)
         self._finish = finish
         self._done = threading.Event()
         self._result: JobResult | None = None
@@ -96,6 +97,12 @@ class Job(Generic[T]):
         SquallError
             If the job failed, or was stopped before there was a model.
         """
+        if self._loop.callbacks.is_calling:
+            raise JobError(
+                "a callback that waits for its job waits for ever",
+                where=f"job {self.id}",
+                fix="use job.status(), job.history and job.stop() in callbacks",
+            )
         try:
             ended = self._done.wait(timeout)
         except KeyboardInterrupt:

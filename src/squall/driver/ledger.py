@@ -13,7 +13,6 @@ from importlib import resources
 import msgspec
 
 from squall.config import did_you_mean
-from squall.data.objects import ObjectStore
 from squall.errors import SettingError
 from squall.paths import user_path
 from squall.records import Bill
@@ -102,10 +101,13 @@ class Ledger:
         Memory of each function, until `resize`.
     now : float
         Time at which the job (and so the store's machine) starts, in seconds.
+    has_server : bool
+        Whether the store is a machine's; an object store has its requests on the bill instead.
     """
 
-    def __init__(self, prices: PriceList, memory_mb: int, now: float) -> None:
+    def __init__(self, prices: PriceList, memory_mb: int, now: float, *, has_server: bool = True) -> None:
         self._prices, self._gb = prices, memory_mb / 1024
+        self._store_hour = prices.store_hour if has_server else 0.0
         self._opened = now
         self._running: dict[tuple[int, int], _Running] = {}
         self._gb_seconds = 0.0
@@ -142,9 +144,8 @@ class Ledger:
         self._gets += gets
         self._puts += puts
 
-    def client_objects(self, store: ObjectStore) -> None:
-        """Requests to the object store that the client itself has made since the last time."""
-        gets, puts = store.gets, store.puts
+    def client_objects(self, gets: int, puts: int) -> None:
+        """Requests to object stores that the client itself has made so far."""
         self.objects(gets - self._client[0], puts - self._client[1])
         self._client = gets, puts
 
@@ -155,7 +156,7 @@ class Ledger:
         return Bill(
             compute_usd=gb_seconds * self._prices.gb_second,
             requests_usd=self._invocations * self._prices.request,
-            store_usd=max(0.0, now - self._opened) / 3600 * self._prices.store_hour,
+            store_usd=max(0.0, now - self._opened) / 3600 * self._store_hour,
             objects_usd=self._gets * self._prices.object_get + self._puts * self._prices.object_put,
             invocations=self._invocations,
             gb_seconds=gb_seconds,

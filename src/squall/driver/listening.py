@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from squall.driver.arrivals import Arrived, Happened, Pauses, Unheard
 from squall.driver.events import StoreRestored
 from squall.errors import LostUpdatesError, SquallError
+from squall.protocols import Store
 from squall.store import StoreAddress, connect
 from squall.store.connection import Forgiveness, Patience
 
@@ -24,13 +25,17 @@ def listen_to(
     emit: Emit,
     patience: Patience,
     resources: ExitStack,
+    opened: Callable[[Store], None],
     close: Callable[[], None],
     *,
     resumed: bool,
 ) -> None:
-    """Listen until ``resources`` are given back; ``close`` then closes the job in the store."""
+    """Listen until ``resources`` are given back; ``close`` then closes the job in the store.
+
+    ``opened`` is called, from the thread, with its connection.
+    """
     closing = threading.Event()
-    arguments = (address, job, closing, emit, patience, -1 if resumed else 0)
+    arguments = (address, job, closing, emit, opened, patience, -1 if resumed else 0)
     listener = threading.Thread(target=_listen, args=arguments, name="squall-reports")
     listener.start()
     # Given back in the reverse order; closing the job is what wakes the listener up.
@@ -53,6 +58,7 @@ def _listen(
     job: str,
     closing: threading.Event,
     emit: Emit,
+    opened: Callable[[Store], None],
     patience: Patience,
     after: int,
 ) -> None:
@@ -60,6 +66,7 @@ def _listen(
     pauses = Pauses()
     try:
         with connect(address.url, address.token, patience, telling(emit)) as store:
+            opened(store)
             while not closing.is_set():
                 reports = store.control.reports(job, after, _POLL_S)
                 if reports:

@@ -10,11 +10,13 @@ import queue
 import threading
 import time
 import uuid
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext
+from typing import Any
 
 from squall.data.objects import ObjectStore, default_storage
 from squall.driver import events
 from squall.driver.arrivals import Arrivals, Happened, Unheard
+from squall.driver.callbacks import Callbacks
 from squall.driver.causes import rounds_lost, store_lost
 from squall.driver.claims import claim, remove
 from squall.driver.description import describe
@@ -45,11 +47,13 @@ class JobLoop:
     ----------
     spec : JobSpec
         The job.
+    job : Job
+        What callbacks are given.
     resumption : Resumption, optional
         What happened to it before, in the hands of another process.
     """
 
-    def __init__(self, spec: JobSpec, resumption: Resumption | None = None) -> None:
+    def __init__(self, spec: JobSpec, job: Any = None, resumption: Resumption | None = None) -> None:
         self.spec, self._resumption = spec, resumption
         place = spec.run.storage
         self._objects = ObjectStore(default_storage() if place is None else place)
@@ -63,6 +67,7 @@ class JobLoop:
         self._invocations = Invocations(self._inbox.put)
         self._lock = threading.Lock()  # the machine is read by other threads
         self._machine = machine_of(spec, resumption)
+        self.callbacks = Callbacks(spec.callbacks, job, self._inbox.put)
 
     # ------------------------------------------------------------------- asked by other threads
 
@@ -125,10 +130,11 @@ class JobLoop:
 
     def _run(self, objects: ObjectStore, recorder: Recorder, resources: ExitStack) -> JobResult:
         recorder.write(self._record())
+        resources.enter_context(self.callbacks)
         warm = warm_up(self.spec.run, self._machine.leg.plan.memory_mb, self._patience, resources)
         resources.callback(self._forget, objects)
         prepared = self._prepare(objects)
-        with self._kept_if_lost(objects):
+        with nullcontext() if self._resumption is None else kept_if_lost(objects, self.id, self._leave):
             session = open_session(
                 self.id,
                 self._machine.leg,
@@ -161,11 +167,8 @@ class JobLoop:
         except TakenOverError:
             self._left = True
             raise
-        self._machine.ledger.client_objects(self._objects)
+        self._machine.ledger.client_objects(*session.requests())
         return self._result(prepared, weights, contents)
-
-    def _kept_if_lost(self, objects: ObjectStore) -> AbstractContextManager[None]:
-        return nullcontext() if self._resumption is None else kept_if_lost(objects, self.id, self._leave)
 
     def _leave(self) -> None:
         self._left = True
@@ -174,7 +177,7 @@ class JobLoop:
         """Expect what the job will take; refuse it before anything is launched if that is beyond hope."""
         if self.spec.project is None:
             return
-        self._machine.ledger.client_objects(self._objects)
+        self._machine.ledger.client_objects(*session.requests())
         spent = Expected(self._now(), self._machine.ledger.bill(self._now()).total_usd)
         expected, told = self.spec.project(prepared, session, objects, spent)
         with self._lock:
@@ -185,7 +188,7 @@ class JobLoop:
         folder = f"jobs/{self.id}"
         claim(objects, folder)
         prepared = self.spec.prepare(objects, folder, self._check_stopped)
-        self._machine.ledger.client_objects(self._objects)
+        self._machine.ledger.client_objects(objects.gets, objects.puts)
         if self._resumption is None:
             self._check_stopped()
             describe(objects, self.id, self.spec, prepared, objects.gets, objects.puts)
@@ -223,7 +226,7 @@ class JobLoop:
             arrived = self._next_events(session, arrivals)
             if self._now() - ticked > TICK_S:  # also when reports never cease to arrive
                 ticked = self._now()
-                self._machine.ledger.client_objects(self._objects)
+                self._machine.ledger.client_objects(*session.requests())
                 arrived.append(events.Tick())
                 if keeper.tick(self._record, self.logs):
                     arrived.append(events.Stop("stopped from elsewhere"))
@@ -236,6 +239,7 @@ class JobLoop:
                 for command in commands:
                     _log.debug("job %s: %s: %s", self.id, type(event).__name__, command)
                     execution.carry_out(command, now)
+            self.callbacks.note(machine.history, machine.n_settled)
         if machine.error is not None:
             raise machine.error
         weights, contents = session.trained() if machine.trained_rows else (None, None)

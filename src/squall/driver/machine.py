@@ -152,6 +152,11 @@ class JobMachine:
         return self._book.history
 
     @property
+    def n_settled(self) -> int:
+        """How many of its records will not change: they have been measured, or will not be."""
+        return self._evaluated + 1 if self._evaluates and not self.ended else len(self.history)
+
+    @property
     def trained_rows(self) -> int:
         """Rows that workers have reported."""
         return self._book.rows

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from squall.config import is_objects
 from squall.data.objects import ObjectStore
 from squall.driver.claims import owner_is_dead, release
 from squall.driver.description import DESCRIPTION, JobDescription, read_description
@@ -94,7 +95,9 @@ def machine_of(spec: JobSpec, resumption: Resumption | None) -> JobMachine:
     machine = JobMachine(
         Plan(spec.n_workers, spec.run.memory_mb),
         spec.epochs,
-        Ledger(load_prices(spec.run.prices), spec.run.memory_mb, 0.0),
+        Ledger(
+            load_prices(spec.run.prices), spec.run.memory_mb, 0.0, has_server=not is_objects(spec.run.store)
+        ),
         evaluates=spec.evaluate is not None,
         limits=Limits(
             deadline_s=spec.run.deadline_s,

@@ -24,7 +24,7 @@ from squall.log import get_logger
 from squall.protocols import Endpoint, Store
 from squall.records import Float32, Shape, TableContents, WorkerTask
 from squall.registry import BACKENDS
-from squall.store import StoreAddress, connect
+from squall.store import StoreAddress, connect, requests_of
 from squall.store.auth import store_token
 from squall.store.connection import Patience
 from squall.store.process import end_silent_store, shared_store
@@ -138,6 +138,7 @@ class Session:
         self._address, self.store, self._emit, self._patience = address, store, emit, patience
         self._resources, self._left = resources, left
         self._private = _is_private(spec.run)
+        self._stores = [store]  # all connections that this process has
         self._strategy = strategy_from_dict(spec.strategy)
         self.rounds_split = self._strategy.synchronous and "," in store.address
         self.restored = False
@@ -163,9 +164,15 @@ class Session:
         """The model and, where the job keeps it, all that its table holds; no worker is at work."""
         if not (self._spec.keeps_state and self._strategy.needs_tables):
             return self.weights(), None
-        name = self.present.task.table
-        contents, dim = self.store.tables.dump(name), self.store.tables.describe(name).dim
+        task = self.present.task  # where the table is mapped its store is not asked: it may be no more
+        contents = self.store.tables.dump(task.table)
+        dim = self._prepared.model.table(task.table, task.optimizer).dim
         return np.ascontiguousarray(contents.array[:, :dim]), contents
+
+    def requests(self) -> tuple[int, int]:
+        """Reads and writes that this process has asked of object stores."""
+        seen = [(self._objects.gets, self._objects.puts), *map(requests_of, self._stores)]
+        return sum(gets for gets, _ in seen), sum(puts for _, puts in seen)
 
     def progress(self, slot: int) -> int:
         """Minibatches of the present leg that a slot has applied; 0 if there is no such slot (any more)."""
@@ -216,6 +223,7 @@ class Session:
                 self._emit,
                 self._patience,
                 resources,
+                self._stores.append,
                 lambda: _close_job(store, task.job, self._left),
                 resumed=resumed,
             )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from squall.config import Run
 from squall.data.objects import ObjectStore
+from squall.driver.callbacks import Callback
 from squall.errors import JobError
 from squall.protocols import Model
 from squall.records import (
@@ -36,6 +37,7 @@ class Prepared:
     rows: int  # of the training data
     initial: str | None = None  # key of what the model begins with; see squall.data.starting
     fitting: Any = None  # plain data: what it takes to make the fitted model, beside the weights
+    learned: Any = None  # what else was learned of the data; stays with the client
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class JobSpec:
     target_loss: float | None = None
     tags: dict[str, str] = field(default_factory=dict)  # its user's words about it
     project: Callable[[Prepared, Session, ObjectStore, Expected], tuple[Expected, str]] | None = None
+    callbacks: tuple[Callback, ...] = ()
     keeps_state: bool = False  # its result has the optimiser's state, so that another may go on
     patience: int | None = None  # epochs without a better held-out loss; then the best model counts
 

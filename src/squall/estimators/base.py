@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import msgspec
 import numpy as np
@@ -28,6 +28,7 @@ from squall.data.dataset import Dataset
 from squall.driver.job import Job
 from squall.driver.spec import JobResult, JobSpec
 from squall.errors import SettingError
+from squall.estimators.callbacks import as_calls, callback_problem
 from squall.estimators.columns import ColumnsMixin, aligned, as_dataset, check_not_empty, training_data
 from squall.estimators.history import History
 from squall.estimators.plain import describe_fitting
@@ -40,7 +41,7 @@ from squall.optim import CODES
 from squall.optim.schedules import SCHEDULES
 from squall.planning.foresight import foresight
 from squall.preprocessing.layout import FeatureLayout
-from squall.protocols import Model, StrategySettings
+from squall.protocols import Model, Objects, StrategySettings
 from squall.records import Bill, ColumnSpec, DenseBlock, Float32, Float64, OptimizerSpec, SolverRound
 from squall.worker.strategies import ParameterServer, is_strategy
 
@@ -61,12 +62,15 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
         The same by item.
     stopped_ : str
         Why training ended: ``"epochs"``, ``"target loss"``, ``"early stopping"``,
-        ``"converged"``, ``"deadline"``, ``"budget"``, ``"stopped by the user"`` or ``"interrupted"``.
+        ``"converged"``, ``"deadline"``, ``"budget"``, ``"callback"``, ``"stopped by the user"`` or
+        ``"interrupted"``.
     converged_ : bool
         Only of strategies that solve to a tolerance (`ADMM`): whether they did.
     learning_rate_, batch_size_ : float, int
         Those that were used, where ``"auto"`` was asked for.
     """
+
+    _preparation: ClassVar[type[Preparation]] = Preparation
 
     history_: History
     bill_: Bill
@@ -158,7 +162,7 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
             recipe = replace(recipe, learning_rate=part.learning_rate)
         epochs = strategy.epochs(int(self.epochs)) if part is None else 1
         seed = (self._seed(run) + (0 if part is None else part.number)) % _SEEDS
-        plan = Preparation(
+        plan = self._preparation(
             recipe,
             data,
             target,
@@ -185,6 +189,7 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
             project=foresight(run, n_workers, epochs, strategy),
             patience=None if self.early_stopping is None else int(self.early_stopping),
             tags=tags or {},
+            callbacks=as_calls(self._callbacks),
             keeps_state=self._keeps_state,
         )
 
@@ -224,12 +229,19 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
                 clip_value=None if self.clip_value is None else float(self.clip_value),
                 clip_norm=None if self.clip_norm is None else float(self.clip_norm),
             ),
-            learning_rate=None if is_auto(self.learning_rate) else float(self.learning_rate),
+            learning_rate=self._rate,
             batch_size=None if is_auto(self.batch_size) else int(self.batch_size),
             epochs=int(self.epochs),
             decay=_or(self.decay, DECAY),
             warmup=float(self.warmup),
         )
+
+    @property
+    def _rate(self) -> float | None:
+        """None for one that is to be tried out, where steps are made at all."""
+        if not is_auto(self.learning_rate):
+            return float(self.learning_rate)
+        return 0.0 if self.strategy is not None and self.strategy.whole_shares else None
 
     def _seed(self, run: Run) -> int:
         return int(run.random_state if self.random_state is None else self.random_state)
@@ -277,6 +289,10 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
         parts = [model.outputs(layout.encode(block), weights) for block in data.blocks()]
         return np.concatenate([model.outputs(none, weights), *parts]).astype(np.float64)
 
+    def _recalled(self, objects: Objects, folder: str) -> Any:
+        """(resuming) What `_preparation` had learned (``Prepared.learned``), from the job's folder."""
+        return None
+
     def _tensors(self) -> dict[str, np.ndarray[Any, Any]]:
         """(saving) The fitted arrays by name."""
         raise NotImplementedError
@@ -307,6 +323,12 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
         self._check_schedule(problems)
         if not isinstance(self.fit_intercept, (bool, np.bool_)):
             problems.add(f"fit_intercept={self.fit_intercept!r} must be True or False")
+        self._check_ending(problems)
+        self._check_more(problems)
+        problems.raise_if_any()
+
+    def _check_ending(self, problems: Problems) -> None:
+        """Settings that have to do with no optimiser."""
         if self.random_state is not None and (not is_integer(self.random_state) or self.random_state < 0):
             problems.add(f"random_state={self.random_state!r} must be None or an integer of at least 0")
         if is_strategy(self.strategy):
@@ -321,8 +343,12 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
             problems.number("target_loss", self.target_loss, above=0.0)
         if self.early_stopping is not None:
             problems.integer("early_stopping", self.early_stopping, 1)
-        self._check_more(problems)
-        problems.raise_if_any()
+        if (wrong := callback_problem(self._callbacks)) is not None:
+            problems.add(wrong)
+
+    @property
+    def _callbacks(self) -> Any:
+        return getattr(self, "callbacks", None)  # not all models have the setting
 
     def _check_more(self, problems: Problems) -> None:
         """Settings that only a subclass has."""

@@ -90,6 +90,10 @@ class FactorizationMachine(ContinuingModel):
     warm_start : bool, default False
         Whether ``fit`` begins with the weights of the last one, on the same columns and classes; the
         optimiser begins anew.
+    callbacks : callable or list of callables, optional
+        Called in this process after each epoch with its record (:class:`squall.records.HistoryRecord`) and
+        the :class:`squall.Job`, or objects with a method ``on_epoch_end`` that is; True stops the training.
+        They are not saved with the model.
 
     Attributes
     ----------
@@ -139,6 +143,7 @@ class FactorizationMachine(ContinuingModel):
         strategy: ParameterServer | None = None,
         class_weight: Any = None,
         warm_start: bool = False,
+        callbacks: Any = None,
     ) -> None:
         self.task = task
         self.n_factors = n_factors
@@ -164,6 +169,7 @@ class FactorizationMachine(ContinuingModel):
         self.strategy = strategy
         self.class_weight = class_weight
         self.warm_start = warm_start
+        self.callbacks = callbacks
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import ClassifierTags, RegressorTags

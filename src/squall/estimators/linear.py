@@ -69,6 +69,10 @@ class LinearRegression(Regressor):
     warm_start : bool, default False
         Whether ``fit`` begins with the weights of the last one, on the same columns; the optimiser
         begins anew.
+    callbacks : callable or list of callables, optional
+        Called in this process after each epoch with its record (:class:`squall.records.HistoryRecord`) and
+        the :class:`squall.Job`, or objects with a method ``on_epoch_end`` that is; True stops the training.
+        They are not saved with the model.
 
     Attributes
     ----------
@@ -110,6 +114,7 @@ class LinearRegression(Regressor):
         clip_norm: float | None = None,
         strategy: ParameterServer | None = None,
         warm_start: bool = False,
+        callbacks: Any = None,
     ) -> None:
         self.epochs = epochs
         self.batch_size = batch_size
@@ -131,6 +136,7 @@ class LinearRegression(Regressor):
         self.clip_norm = clip_norm
         self.strategy = strategy
         self.warm_start = warm_start
+        self.callbacks = callbacks
 
     def _math(self, n_features: int, target: Target) -> Model:
         assert isinstance(target, NumberTarget)

@@ -78,6 +78,10 @@ class LogisticRegression(Classifier):
     warm_start : bool, default False
         Whether ``fit`` begins with the weights of the last one, on the same columns and classes; the
         optimiser begins anew.
+    callbacks : callable or list of callables, optional
+        Called in this process after each epoch with its record (:class:`squall.records.HistoryRecord`) and
+        the :class:`squall.Job`, or objects with a method ``on_epoch_end`` that is; True stops the training.
+        They are not saved with the model.
 
     Attributes
     ----------
@@ -120,6 +124,7 @@ class LogisticRegression(Classifier):
         strategy: ParameterServer | None = None,
         class_weight: Any = None,
         warm_start: bool = False,
+        callbacks: Any = None,
     ) -> None:
         self.epochs = epochs
         self.batch_size = batch_size
@@ -142,6 +147,7 @@ class LogisticRegression(Classifier):
         self.strategy = strategy
         self.class_weight = class_weight
         self.warm_start = warm_start
+        self.callbacks = callbacks
 
     def _check_more(self, problems: Problems) -> None:
         super()._check_more(problems)

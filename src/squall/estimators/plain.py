@@ -60,6 +60,10 @@ def steps_of(whole: Any) -> list[tuple[str, Any]]:
     return list(whole.steps) if isinstance(whole, Pipeline) else [("model", whole)]
 
 
+_NOT_KEPT = ("callbacks",)
+"""Settings that belong to the process that calls fit: a loaded model has their defaults."""
+
+
 def describe_step(name: str, step: Any) -> Step:
     """A step's settings, and what a transformer has learned.
 
@@ -69,7 +73,11 @@ def describe_step(name: str, step: Any) -> Step:
         If a setting is no plain data.
     """
     kind = type(step).__name__
-    params = {key: _plain(f"{kind}.{key}", value) for key, value in step.get_params(deep=False).items()}
+    params = {
+        key: _plain(f"{kind}.{key}", value)
+        for key, value in step.get_params(deep=False).items()
+        if key not in _NOT_KEPT
+    }
     described = Step(name, kind, params)
     if isinstance(step, BaseTransformer):
         described.columns = step.columns_in_

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -86,6 +86,9 @@ class Preparation:
     with its weights.
     """
 
+    grouped: ClassVar[bool] = False
+    """Whether rows of one first feature stay together; see :func:`squall.data.training.write_training`."""
+
     def __init__(
         self,
         recipe: Recipe,
@@ -115,18 +118,14 @@ class Preparation:
         """Fit the transformers, write training and held-out partitions."""
         recipe, data, held_out, target = self._recipe, self._data, self._held_out, self._target
         target.learn(data, check)
-        for transformer in self._before:
-            transformer.fit_on(data, self._run)
-            data = transformer.transform(data)
-            held_out = None if held_out is None else transformer.transform(held_out)
-            check()
+        data, held_out = self._transformed(data, held_out, check)
         self.columns = list(data.columns)
         if self._predecessor is not None:
             self._predecessor.check_columns(self.columns)
         layout = FeatureLayout.of(self.columns)
         training = f"{prefix}/train"
         rows = _checked_weights(_encoded(target.training(data, data.blocks(self._seed)), layout, check))
-        manifest = write_training(rows, objects, training, self._seed)
+        manifest = write_training(rows, objects, training, self._seed, grouped=self.grouped)
         self._model = recipe.model(layout.n_features, target)
         sample = read_training(objects, manifest.partitions[0])
         if self._minibatches:
@@ -146,6 +145,17 @@ class Preparation:
             rows=manifest.rows,
             fitting=self._describe(),
         )
+
+    def _transformed(
+        self, data: Dataset, held_out: Dataset | None, check: Callable[[], None]
+    ) -> tuple[Dataset, Dataset | None]:
+        """Training and held-out rows after the transformers, which are fitted on the way."""
+        for transformer in self._before:
+            transformer.fit_on(data, self._run)
+            data = transformer.transform(data)
+            held_out = None if held_out is None else transformer.transform(held_out)
+            check()
+        return data, held_out
 
     def _write_beginning(self, objects: ObjectStore, prefix: str, optimizer: OptimizerSpec) -> str | None:
         if self._predecessor is None:
@@ -192,7 +202,10 @@ class Preparation:
         """As asked, but no more than a worker has: a step is divided by it."""
         largest = max(1, -(-n_rows // self._n_workers))
         asked = self._recipe.batch_size
-        return min(choose_batch_size(n_rows) if asked is None else asked, largest)
+        return min(self._auto_batch_size(n_rows) if asked is None else asked, largest)
+
+    def _auto_batch_size(self, n_rows: int) -> int:
+        return choose_batch_size(n_rows)
 
     def evaluate(self, weights: Float32, check: Callable[[], None]) -> HeldOut:
         """Held-out quality at these weights; ``check`` may end it."""

@@ -44,10 +44,12 @@ def open_job(url: str) -> Job[Any]:
         model._finish(ended, fitting.columns, np.asarray(fitting.classes))
         return whole
 
-    return Job(_spec(objects, description, keeps_state=model._keeps_state), finish, resumption)
+    learned = model._recalled(objects, f"jobs/{job}")
+    spec = _spec(objects, description, learned, keeps_state=model._keeps_state)
+    return Job(spec, finish, resumption)
 
 
-def _spec(objects: ObjectStore, description: JobDescription, *, keeps_state: bool) -> JobSpec:
+def _spec(objects: ObjectStore, description: JobDescription, learned: Any, *, keeps_state: bool) -> JobSpec:
     plain = description.prepared
     prepared = Prepared(
         training=plain.training,
@@ -56,6 +58,7 @@ def _spec(objects: ObjectStore, description: JobDescription, *, keeps_state: boo
         batch_size=plain.batch_size,
         rows=plain.rows,
         initial=plain.initial,
+        learned=learned,
     )
     return JobSpec(
         run=run_of(description),

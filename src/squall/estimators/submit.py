@@ -59,6 +59,29 @@ def submit(
 
 
 def _copy(model: Any) -> Any:
-    """A clone, which has learned nothing; where the model is to begin with what it has learned, with that."""
-    final = model.steps[-1][1] if isinstance(model, Pipeline) and model.steps else model
-    return copy.deepcopy(model) if getattr(final, "warm_start", False) else clone(model)
+    """A clone, which has learned nothing; where the model is to begin with what it has learned, with that.
+
+    Callbacks are not copied: nobody would see what copies have collected.
+    """
+    final = _final(model)
+    callbacks = getattr(final, "callbacks", None)
+    if callbacks is not None:
+        bare = copy.copy(final)
+        bare.callbacks = None
+        model = _with_final(model, bare)
+    copied = copy.deepcopy(model) if getattr(final, "warm_start", False) else clone(model)
+    if callbacks is not None:
+        _final(copied).callbacks = callbacks
+    return copied
+
+
+def _final(model: Any) -> Any:
+    return model.steps[-1][1] if isinstance(model, Pipeline) and model.steps else model
+
+
+def _with_final(model: Any, final: Any) -> Any:
+    if not isinstance(model, Pipeline):
+        return final
+    changed = copy.copy(model)
+    changed.steps = [*model.steps[:-1], (model.steps[-1][0], final)]
+    return changed

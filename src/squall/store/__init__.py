@@ -9,6 +9,6 @@ simulator use as they are.
 """
 
 from squall.protocols import Store
-from squall.store.opening import StoreAddress, connect
+from squall.store.opening import StoreAddress, connect, requests_of
 
-__all__ = ["Store", "StoreAddress", "connect"]
+__all__ = ["Store", "StoreAddress", "connect", "requests_of"]

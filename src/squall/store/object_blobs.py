@@ -9,6 +9,7 @@ no result comes while the lease lasts, another creates the next one.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import time
@@ -22,7 +23,7 @@ from squall.protocols import Objects
 from squall.records import Numbers, ReduceOp
 from squall.store.blobs import checked_count
 from squall.store.object_names import folder
-from squall.store.polling import poll
+from squall.store.polling import Asked, poll
 from squall.store.reductions import (
     Form,
     Reduction,
@@ -37,6 +38,9 @@ from squall.store.uploads import PART_BYTES, regrouped
 
 LEASE_S = 10.0
 """For how long the one who folds a reduction is waited for, by the clock of who waits."""
+
+FOLD_S = 2.0
+"""For how long at most the one who folds is waited for by one whose own time is over."""
 
 STREAM_PART_BYTES = 8 << 20
 """Bytes that are sent at a time of a value that comes in pieces: S3 takes no less than 5 MB."""
@@ -62,6 +66,7 @@ class ObjectBlobs:
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
+        self._waiting: dict[str, _Waiting] = {}  # for what this client waits, maybe in several calls
 
     def put(self, key: str, value: bytes) -> None:
         """See :meth:`squall.protocols.Blobs.put`: one request."""
@@ -85,10 +90,15 @@ class ObjectBlobs:
 
     def wait(self, key: str, timeout: float) -> bytes | None:
         """See :meth:`squall.protocols.Blobs.wait`: one request each time it is asked for."""
-        return poll(lambda: self.get(key), timeout)
+        waiting = self._waiting.setdefault(key, _Waiting())
+        value = poll(lambda: self.get(key), timeout, waiting.asked)
+        if value is not None:
+            self._waiting.pop(key, None)
+        return value
 
     def delete(self, key: str) -> None:
         """See :meth:`squall.protocols.Blobs.delete`."""
+        self._waiting.pop(key, None)
         self._objects.delete(folder("blobs", key))
         for kind in ("counters", "reductions", "results"):
             self._objects.delete_prefix(folder(kind, key))
@@ -139,10 +149,14 @@ class ObjectBlobs:
         Then one or two of each reader, and one for each contribution of the one who folds them.
         """
         check_n(key, n)
-        waiting = _Waiting()
-        result = cast(Numbers | None, poll(lambda: self._result(key, n, waiting, False), timeout))
-        # Whoever cannot wait for the one who folds does it too.
-        return self._result(key, n, waiting, True) if result is None and waiting.since else result
+        waiting = self._waiting.setdefault(key, _Waiting())
+        ask = functools.partial(self._result, key, n, waiting, False)
+        result = cast(Numbers | None, poll(ask, timeout, waiting.asked))
+        if result is None and waiting.since and time.monotonic() - waiting.since >= min(timeout, FOLD_S):
+            result = self._result(key, n, waiting, True)  # it cannot wait for the one who folds
+        if result is not None:
+            self._waiting.pop(key, None)
+        return result
 
     # ------------------------------------------------------------------------------- private
 
@@ -192,10 +206,11 @@ class ObjectBlobs:
 
 
 class _Waiting:
-    """What one who waits for a result has seen: for which, how many leases, since when the last one."""
+    """What one who waits for a key has seen: of which result, how many leases, since when the last one."""
 
     def __init__(self) -> None:
         self.results, self.leases, self.since = "", 0, 0.0
+        self.asked = Asked()
 
 
 def _nonce() -> bytes:

@@ -68,6 +68,12 @@ def connect(
     )
 
 
+def requests_of(store: Store) -> tuple[int, int]:
+    """Reads and writes that a client has asked of an object store which is the store; else none."""
+    objects = getattr(store, "objects", None)
+    return (0, 0) if objects is None else (objects.gets, objects.puts)
+
+
 def no_tables(address: str) -> StoreError:
     """The error for tables in a store that has none."""
     return StoreError(

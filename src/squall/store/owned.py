@@ -101,8 +101,9 @@ class OwnedTable:
         update = _tree_sum({part.stamp.slot: part for part in parts}, 0, self._clocks.n_slots)
         assert update is not None
         rows, total = update
-        mean = total if self._clocks.n_slots == 1 else total / np.float32(self._clocks.n_slots)
-        self._table.push_together(rows, mean, [part.stamp for part in parts])
+        if not self._table.spec.summed and self._clocks.n_slots > 1:
+            total = total / np.float32(self._clocks.n_slots)
+        self._table.push_together(rows, total, [part.stamp for part in parts])
         for slot in due:
             del staged[slot]
         return True

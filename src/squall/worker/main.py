@@ -68,7 +68,7 @@ def _work(task: WorkerTask, context: FunctionContext, started: float) -> Ended:
             if early is not None:
                 return early
         registration = store.control.register(task.job, task.slot, task.attempt, os.getpid())
-        reporter = Reporter(task, store.control, context, objects, started)
+        reporter = Reporter(task, store.control, context, objects, store, started)
         guard = TimeGuard(context, reporter.setup_s)
 
         def interrupted() -> bool:

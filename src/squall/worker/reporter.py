@@ -7,8 +7,9 @@ import time
 
 from squall.data.iterator import BlockVisit, Visits
 from squall.data.objects import ObjectStore
-from squall.protocols import Control, FunctionContext
+from squall.protocols import Control, FunctionContext, Store
 from squall.records import Phases, Report, SolverRound, Steps, WorkerTask
+from squall.store import requests_of
 
 INTERVAL_S = 0.2
 ALL_A_SECOND = 100.0
@@ -51,6 +52,8 @@ class Reporter:
         For the cold start, which counts in the first report.
     objects : ObjectStore
         Counts the worker's requests.
+    store : Store
+        Its requests are counted, too, where it is an object store.
     started : float
         When the handler was called, by the monotonic clock.
     """
@@ -61,9 +64,10 @@ class Reporter:
         control: Control,
         context: FunctionContext,
         objects: ObjectStore,
+        store: Store,
         started: float,
     ) -> None:
-        self._task, self._control, self._objects = task, control, objects
+        self._task, self._control, self._objects, self._store = task, control, objects, store
         self._cold_start_s, self._started = context.cold_start_s, started
         self._working_since = time.monotonic()
         self._interval_s = interval_s(task.n_slots)
@@ -77,7 +81,8 @@ class Reporter:
         self._loss_sum = self._weight_sum = 0.0
         self._last = time.monotonic()
         self._cpu = time.process_time()
-        self._fetched: tuple[float, float, int, int] = (0.0, 0.0, 0, 0)
+        self._fetched: tuple[float, float, int] = (0.0, 0.0, 0)
+        self._requests = 0, 0
 
     def add(self, epoch: int, steps: Steps, seconds: float) -> None:
         """Note rows trained, their progressive loss, and what the ``seconds`` were spent on."""
@@ -131,13 +136,19 @@ class Reporter:
             self._send(epoch_done=False, ending=False)
 
     def _account_fetch(self, visits: Visits) -> None:
-        seen = (visits.fetch_s, visits.wait_s, visits.bytes_in, self._objects.gets)
-        fetch, wait, size, gets = (now - before for now, before in zip(seen, self._fetched, strict=True))
+        seen = visits.fetch_s, visits.wait_s, visits.bytes_in
+        fetch, wait, size = (now - before for now, before in zip(seen, self._fetched, strict=True))
         self._fetched = seen
         self._phases.fetch += fetch
         self._phases.wait += wait
         self._phases.bytes_in += int(size)
-        self._phases.gets += int(gets)
+
+    def _account_requests(self) -> None:
+        gets, puts = requests_of(self._store)
+        seen = gets + self._objects.gets, puts + self._objects.puts
+        self._phases.gets += seen[0] - self._requests[0]
+        self._phases.puts += seen[1] - self._requests[1]
+        self._requests = seen
 
     def flush(self, *, epoch_done: bool, ending: bool = False) -> None:
         """Send what there is."""
@@ -145,6 +156,7 @@ class Reporter:
             self._send(epoch_done=epoch_done, ending=ending)
 
     def _send(self, *, epoch_done: bool, ending: bool) -> None:
+        self._account_requests()
         cpu = time.process_time()
         self._phases.cpu += cpu - self._cpu
         self._phases.peak_rss = max(self._phases.peak_rss, private_memory())
