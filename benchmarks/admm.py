@@ -9,7 +9,7 @@ first within 1e-4 · F* of F*, the least that anybody reached.  Jobs are real on
 this machine; their times are from the first round's start.  scikit-learn's solvers are stopped after
 ever more iterations, each run from scratch.
 
-The scaling part plays all workers' cores in this process, and times each of them alone; what a round
+The scaling part plays all workers' cores in this process, and takes the CPU time of each; what a round
 costs on a platform is then the slowest worker's time and that of the messages, for the network of AWS
 Lambda: 75 MB/s and 1 ms a function, stores of 1,200 MB/s (dated facts: docs/admm.md).
 """
@@ -217,15 +217,15 @@ def play(problem: Problem, n_slots: int, tol: float) -> Played:
     while not rounds or (not rounds[-1].converged and len(rounds) < 60):
         spent, total = [0.0] * n_slots, np.zeros(0)
         for i, worker in enumerate(workers):
-            started = time.perf_counter()
+            started = time.thread_time()
             brought = worker.contribute().packed()
-            spent[i] = time.perf_counter() - started
+            spent[i] = time.thread_time() - started
             total = brought if not i else total + brought
         sums = Contribution.unpacked(total, agreed)
         for i, worker in enumerate(workers):
-            started = time.perf_counter()
+            started = time.thread_time()
             taken = worker.absorb(sums)
-            spent[i] += time.perf_counter() - started
+            spent[i] += time.thread_time() - started
         rounds.append(taken)
         seconds.append(spent)
         z = workers[0].consensus.solution
@@ -253,7 +253,8 @@ def scaling(rows: int) -> None:
     width = problem.X.shape[1]
     print(f"\nStrong scaling by measured compute and modelled messages: {problem.name}\n")
     print(
-        f"{'workers':>8}  {'rounds to 1e-4 / 1e-6':>22}  {'compute a round':>15}  {'messages':>10}  efficiency of a round"
+        f"{'workers':>8}  {'rounds to 1e-4 / 1e-6':>22}  {'compute a round':>15}  {'messages':>10}  "
+        "efficiency of a round"
     )
     alone = 0.0
     for n in (1, 2, 8, 64, 256):
@@ -266,7 +267,8 @@ def scaling(rows: int) -> None:
         messages = network.round_s(n, width, 1 if n < 64 else n // 32) if n > 1 else 0.0
         efficiency = alone / n / (compute + messages)
         print(
-            f"{n:8}  {counts[0]:12} / {counts[1]:<7}  {compute * 1e3:12.1f} ms  {messages * 1e3:7.1f} ms  {efficiency:.0%}"
+            f"{n:8}  {counts[0]:12} / {counts[1]:<7}  {compute * 1e3:12.1f} ms  {messages * 1e3:7.1f} ms  "
+            f"{efficiency:.0%}"
         )
     print("\nThe same round of 10,000,000 rows, and where messages become half of it (64 workers)\n")
     a_round = alone / rows * 1e7
@@ -301,8 +303,8 @@ def picture(curves: dict[str, Curve], path: Path) -> None:
     """Relative distance to F* against time, and against bytes where there are any; logarithmic."""
     best = min(point[2] for curve in curves.values() for point in curve)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT + 40}" font-family="sans-serif" '
-        'font-size="12"><rect width="100%" height="100%" fill="white"/>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT + 40}" '
+        'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="white"/>'
     ]
     for panel, (what, title) in enumerate(((0, "seconds"), (1, "bytes through the store"))):
         used = {
@@ -326,7 +328,7 @@ def picture(curves: dict[str, Curve], path: Path) -> None:
         for power in range(low, high + 1):
             x = left + PLOT * (power - low) / (high - low)
             parts.append(f'<text x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">1e{power}</text>')
-        for colour, (name, curve) in zip(COLOURS, curves.items(), strict=False):
+        for colour, name in zip(COLOURS, curves, strict=False):
             if name not in used:
                 continue
             falling, least = [], math.inf

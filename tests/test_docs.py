@@ -22,6 +22,7 @@ def blocks(path: Path, language: str) -> list[str]:
         "docs/tutorial.md",
         "docs/scikit-learn.md",
         "docs/consistency.md",
+        "docs/admm.md",
         "docs/map.md",
         "docs/models.md",
         "docs/fitting.md",

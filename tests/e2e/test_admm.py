@@ -71,15 +71,24 @@ def test_it_is_as_precise_as_scikit_learn(best: float, workers: int) -> None:
 def test_the_bits_are_the_same_in_every_store(
     s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = fit()
+    plain = fit(storage=str(tmp_path))
+    squall.shutdown()  # functions that are warm do not know the way to the S3 server
     with valkey_server(tmp_path) as server:
-        for store in ("tcp", server.url, f"{s3}/fast"):
-            if store == server.url:
-                monkeypatch.setenv("SQUALL_STORE_TOKEN", server.password)
-            else:
-                monkeypatch.delenv("SQUALL_STORE_TOKEN", raising=False)
-            other = fit(store=store)
+        for store, token in ((server.url, server.password), ("tcp", ""), (f"{s3}/fast", "")):
+            monkeypatch.setenv("SQUALL_STORE_TOKEN", token)
+            other = fit(store=store, storage=str(tmp_path))
             assert np.array_equal(other.coef_, plain.coef_), store
+    squall.shutdown()
+
+
+def test_numbers_of_4_bytes_are_half_the_bytes_and_as_many_rounds(best: float) -> None:
+    plain, small = fit(), fit(A(compression="float32"))
+    check(small, best)
+    assert small.n_iter_ == plain.n_iter_
+    received = [sum(record.phases.bytes_in for record in model.history_[1:]) for model in (plain, small)]
+    assert received[1] * 2 == received[0]
+    with pytest.raises(SettingError, match="does not go with partial"):
+        A(compression="float32", partial=0.5)
 
 
 @pytest.mark.parametrize("minibatch", [1, pytest.param(4, marks=pytest.mark.slow), 8])
@@ -133,8 +142,8 @@ def test_what_does_not_go_with_it_is_told_at_once() -> None:
 
 
 def test_wrong_settings_of_its_own_are_told_together() -> None:
-    with pytest.raises(SettingError, match="5 settings are wrong") as told:
-        A(rho=-1.0, tol=0.0, max_rounds=0, relaxation=2.0, acceleration=-1)
+    with pytest.raises(SettingError, match="6 settings are wrong") as told:
+        A(rho=-1.0, tol=0.0, max_rounds=0, relaxation=2.0, acceleration=-1, partial=1.5)
     assert all(name in str(told.value) for name in ("rho", "tol", "max_rounds", "relaxation", "acceleration"))
     assert repr(A(tol=np.float64(1e-3), max_rounds=np.int64(5))) == "ADMM(tol=0.001, max_rounds=5)"
 
@@ -180,3 +189,17 @@ def test_lives_of_two_seconds_are_enough(best: float) -> None:
     check(job.wait(55), best)
     assert len(job.status().attempts) > 2, job.status()
     assert not re.search("Traceback", job.logs())
+
+
+def test_a_slow_worker_holds_nobody_up_with_a_partial_barrier(best: float) -> None:
+    chaos = Chaos(slow=1.0, slowdown=15.0, slots=(1,))
+    X, y = data()
+    left_out = {}
+    for partial in (None, 0.5):
+        run = squall.Run(workers=2, store="tcp", random_state=0, backend=squall.LocalBackend(chaos=chaos))
+        model = squall.LogisticRegression(l2=L2, strategy=A(partial=partial)).fit(X, y, run=run)
+        check(model, best)
+        assert {record.rows for record in model.history_} == {3000}
+        left_out[partial] = sum(not record.by_worker[1].bytes_out for record in model.history_)
+    assert left_out[None] == 0
+    assert left_out[0.5] > 0, "rounds that went on without the slow worker's newest answer"

@@ -10,11 +10,19 @@ import numpy as np
 
 from squall.errors import SettingError
 from squall.models.objectives import ShareObjective, smooth
-from squall.optim.consensus.admm import FULL_METRIC, Consensus, ConsensusSettings, Contribution, Round
+from squall.optim.consensus.admm import (
+    FULL_METRIC,
+    SETTLED,
+    Consensus,
+    ConsensusSettings,
+    Contribution,
+    Round,
+)
 from squall.optim.consensus.metrics import Penalty
 from squall.optim.consensus.participant import Participant
 from squall.protocols import Model, Store
-from squall.records import Block, Float64, Int32, Registration, SolverRound, Steps, WorkerTask
+from squall.records import Block, Float32, Float64, Int32, Registration, SolverRound, Steps, WorkerTask
+from squall.worker.partial import PartialRounds
 from squall.worker.rounds import SPEAKER, Keeper, Kept, Rounds, start_key, unpacked
 
 _ROWS, _START = "rows", "start"  # rounds before the first: how many rows there are; loss and curvature
@@ -33,10 +41,14 @@ class ConsensusRounds:
     ----------
     task, model, store, interrupted
         See :meth:`squall.protocols.StrategySettings.bind`.
-    n_slots : int
-        Slots that have rows.
+    slots : list of int
+        Those that have rows.
     settings : dict
         Of :class:`~squall.optim.consensus.admm.ConsensusSettings`, without what is known here.
+    partial : float or None
+        The fraction of the slots that is waited for, when the metric has settled; None for all.
+    half : bool
+        Send float32, to rounds that wait for all.
     """
 
     def __init__(
@@ -45,22 +57,31 @@ class ConsensusRounds:
         model: Model,
         store: Store,
         interrupted: Callable[[], bool],
-        n_slots: int,
+        slots: list[int],
         settings: dict[str, Any],
+        partial: float | None,
+        *,
+        half: bool,
     ) -> None:
         convex = smooth(model)
         if convex is None:
             raise SettingError("this model's loss is not convex", where="ADMM", fix="use another strategy")
         self._task, self._model, self._blobs, self._interrupted = task, convex, store.blobs, interrupted
-        self._n_slots, self._settings = n_slots, settings
+        self._n_slots, self._settings, self._half = len(slots), settings, half
         self._rounds, self._keeper = Rounds(task, store, interrupted), Keeper(task, store)
+        self._partial: PartialRounds | None = None
+        if partial is not None:
+            self._partial = PartialRounds(task, store, interrupted, slots, partial)
         self._taken: tuple[Kept, dict[str, Any]] | None = None
         self._worker: Participant | None = None
         self._objective: ShareObjective | None = None
         self._n_rows = 0  # of all slots
         self._weight = 0.0  # of its own rows
-        self._untold = (0, 0.0, 0.0)  # rows of the present round, their losses and weights
-        self._pending: Float64 | None = None  # brought to the present round, or to be brought
+        self._visited = 0  # rounds of which it has told; others may have had more
+        self._answered = False
+        self._own_loss: tuple[Any, ...] = (0, 0.0, 0.0)  # the last that it had told of, as `_untold`
+        self._untold: tuple[Any, ...] = (0, 0.0, 0.0)  # rows of the present round, their losses and weights
+        self._pending: Float32 | Float64 | None = None  # brought to the present round, or to be brought
         self._curvature = _START  # the round whose sums the metric is of
         self._rounds_left: list[str] = []  # (the speaker) that have not been forgotten
         self._last: Round | None = None
@@ -77,7 +98,9 @@ class ConsensusRounds:
 
     def start_epoch(self, epoch: int) -> bool:
         """After convergence there is only the end to wait for."""
-        if self._last is None or not self._last.converged:
+        if self._worker is None or self._last is None or not self._last.converged:
+            return True
+        if self._visited < self._worker.consensus.round:
             return True
         while not self._interrupted():
             time.sleep(_IDLE_S)
@@ -89,12 +112,17 @@ class ConsensusRounds:
         if not self._ready(block):
             return self._told(0, before)
         assert self._worker is not None
-        if self._last is not None and self._last.converged:  # the predecessor may not have said so
+        if self._visited < self._worker.consensus.round:
+            # Others had this round with its last answer, or its predecessor may not have told of it.
+            self._visited += 1
+            self._untold = self._own_loss
             return self._told(1, before)
+        if self._partial is not None and self._worker.consensus.round >= SETTLED:
+            return self._told(self._partial_step(self._partial, block), before)
         if self._pending is None:
             contribution = self._worker.contribute()
-            self._pending = contribution.packed()
-            self._untold = block.n_rows, contribution.loss * self._n_rows, self._weight
+            self._pending = self._outgoing(contribution.packed())
+            self._own_loss = block.n_rows, contribution.loss * self._n_rows, self._weight
         number = str(self._worker.consensus.round + 1)
         sums = self._rounds.meet(number, self._pending, self._n_slots)
         if sums is None:
@@ -103,7 +131,9 @@ class ConsensusRounds:
         return self._told(1, before)
 
     def finish(self) -> bool:
-        """Nothing is held back."""
+        """Nothing is held back; but those who come late must not wait for this slot."""
+        if self._partial is not None and self._worker is not None:
+            self._partial.end(self._worker.consensus.round, converged=False)
         return True
 
     def state_dict(self) -> dict[str, Any]:
@@ -117,12 +147,40 @@ class ConsensusRounds:
 
     # ------------------------------------------------------------------------------------ rounds
 
+    def _partial_step(self, rounds: PartialRounds, block: Block) -> int:
+        """A round that may be without this slot's newest answer; 0 if it was broken off."""
+        assert self._worker is not None
+        consensus = self._worker.consensus
+        before = consensus.round
+        if not self._answered:
+            answer = self._worker.answer()
+            self._own_loss = block.n_rows, float(answer[-2]) * self._n_rows, self._weight
+            rounds.answer(answer)
+            self._answered = True
+        answered = rounds.meet(before + 1, all_slots=before == SETTLED)
+        if answered is None:
+            return 0
+        self._last = self._worker.absorb_towards(answered.sums, answered.number)
+        if answered.last:
+            self._last = self._last._replace(converged=answered.last == 2)
+        elif self._last.converged:
+            rounds.end(answered.number, converged=True)
+        self._answered, self._untold = False, self._own_loss
+        self._visited += 1
+        if self._task.slot == SPEAKER:
+            self._rounds.show(str(answered.number), consensus.solution.astype(np.float32))
+        self._keeper.keep(*self._state(whole=False))
+        if self._task.slot == SPEAKER and before > SETTLED:
+            self._rounds.forget(str(before))
+        return 1
+
     def _take_over(self, number: str, sums: Float64) -> None:
         assert self._worker is not None
         consensus = self._worker.consensus
         renewed = consensus.renews
         self._last = self._worker.absorb(Contribution.unpacked(sums, consensus.settings))
-        self._pending = None
+        self._pending, self._untold = None, self._own_loss
+        self._visited = consensus.round
         if renewed:
             self._curvature = number
         if self._task.slot == SPEAKER:
@@ -160,12 +218,15 @@ class ConsensusRounds:
         start = self._blobs.get(start_key(self._task.job))
         z = np.zeros(self._objective.n) if start is None else unpacked(start)["z"].astype(np.float64)
         worker = Participant(self._objective, Consensus(self._agreed(), z))
-        sums = self._rounds.meet(_START, worker.prepare(), self._n_slots)
+        sums = self._rounds.meet(_START, self._outgoing(worker.prepare()), self._n_slots)
         if sums is None:
             return False
         worker.begin(np.asarray(sums, dtype=np.float64))
         self._worker, self._rounds_left = worker, [_START]
         return True
+
+    def _outgoing(self, array: Float64) -> Float32 | Float64:
+        return array.astype(np.float32) if self._half else array
 
     def _agreed(self) -> ConsensusSettings:
         assert self._objective is not None
@@ -179,16 +240,17 @@ class ConsensusRounds:
         """For the keeper.  The round in which it converged is not done before it has been told of."""
         assert self._worker is not None and self._objective is not None
         facts, arrays = self._worker.state(whole=whole)
-        done = self._worker.consensus.round
+        done, number = self._visited, self._worker.consensus.round
         if whole and self._pending is not None:
-            arrays["pending"] = self._pending
+            arrays["pending"] = np.asarray(self._pending)
         facts |= {
             "curvature": self._curvature,
             "left": self._rounds_left,
+            "own_loss": list(self._own_loss),
             "last": None if self._last is None else list(self._last),
         }
         converged = self._last is not None and self._last.converged
-        return done - converged, str(done) if done else "", facts, arrays
+        return done - converged, str(number) if number else "", facts, arrays
 
     def _go_on(self, kept: Kept, arrays: dict[str, Any]) -> bool:
         assert self._objective is not None
@@ -197,7 +259,7 @@ class ConsensusRounds:
             return False
         agreed, facts = self._agreed(), dict(kept.facts)
         self._curvature, self._rounds_left = facts.pop("curvature"), facts.pop("left")
-        last = facts.pop("last")
+        last, self._own_loss = facts.pop("last"), tuple(facts.pop("own_loss"))
         self._last = None if last is None else Round(*last)
         self._pending = arrays.pop("pending", None)
         own = np.asarray(curvature, dtype=np.float64)
@@ -205,16 +267,20 @@ class ConsensusRounds:
             own = own[:-1]
         else:
             own = Contribution.unpacked(own, agreed).curvature
+        self._visited = kept.minibatches
         self._worker = Participant.restored(self._objective, agreed, facts, arrays, own)
         return True
 
     def _used(self) -> tuple[float, float, int, int]:
-        rounds, keeper = self._rounds, self._keeper
+        keeper = self._keeper
+        parts: list[Rounds | PartialRounds] = [self._rounds]
+        if self._partial is not None:
+            parts.append(self._partial)
         return (
-            rounds.push_s + keeper.seconds,
-            rounds.wait_s,
-            rounds.bytes_in,
-            rounds.bytes_out + keeper.bytes_out,
+            sum(part.push_s for part in parts) + keeper.seconds,
+            sum(part.wait_s for part in parts),
+            sum(part.bytes_in for part in parts),
+            sum(part.bytes_out for part in parts) + keeper.bytes_out,
         )
 
     def _told(self, done: int, before: tuple[float, float, int, int]) -> Steps:
@@ -233,8 +299,10 @@ class ConsensusRounds:
         if not done or self._last is None:
             return nothing
         last = self._last
-        solver = SolverRound(
-            last.objective, last.primal, last.dual, last.rho, last.passes, converged=last.converged
-        )
+        solver = None
+        if self._visited == last.number:
+            solver = SolverRound(
+                last.objective, last.primal, last.dual, last.rho, last.passes, converged=last.converged
+            )
         (rows, loss, weight), self._untold = self._untold, (0, 0.0, 0.0)
         return nothing._replace(minibatches=done, rows=rows, loss_sum=loss, weight_sum=weight, solver=solver)

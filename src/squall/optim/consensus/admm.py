@@ -16,6 +16,7 @@ FULL_METRIC = 2000
 """Most coefficients for which the metric is a whole matrix."""
 
 RENEWED_AFTER = (1, 3, 6)
+SETTLED = RENEWED_AFTER[-1]
 """Rounds with whose sums the metric is renewed, so that rounds 2, 4 and 7 are the first in it."""
 
 _PRECISION = 0.1  # residuals, of √(tol · F), that are small enough
@@ -230,8 +231,24 @@ class Consensus:
         self.z = _mixed(theta, [m.z for m in self._memory])
         self.dual_sum = _mixed(theta, [m.dual for m in self._memory])
         self.round += 1
-        done = self._summary(sums, start, primal, dual)
+        done = self._summary(sums.loss, sums.passes, start, primal, dual)
         return done, Decision(step, forget, theta, self._change(sums.curvature, primal, dual))
+
+    def step_towards(self, total: Float64, moved: float, loss: float, passes: float, number: int) -> Round:
+        """A round of which some workers' parts are old: ``total`` is Σ x̂_w + u_w, ``moved`` Σ ‖x̂_w − z_w‖².
+
+        The point follows from it alone, so that rounds may have been left out; nothing is accelerated
+        and no metric changed.  The primal residual is that of each worker's own last round.
+        """
+        n_slots, start = self.settings.n_slots, self.z
+        self.solution = self.metric.prox(total / n_slots, n_slots, self.settings.penalty, self.solution)
+        step = self.solution - start
+        dual = math.sqrt(max(n_slots * float(step @ self.metric.times(step)), 0.0))
+        primal = math.sqrt(max(moved, 0.0)) / self.settings.relaxation
+        self.z, self.dual_sum = self.solution, total - n_slots * self.solution
+        self._memory, self._gram, self.forgotten = [], np.zeros((0, 0)), False
+        self.round, self.residual = number, math.hypot(primal, dual)
+        return self._summary(loss, passes, start, primal, dual)
 
     def _residuals(
         self, sums: Contribution, moved: Float64, step: Float64, pull: Float64
@@ -266,9 +283,9 @@ class Consensus:
         theta = coefficients(self._gram)
         return np.eye(len(self._memory))[-1] if theta is None else theta
 
-    def _summary(self, sums: Contribution, start: Float64, primal: float, dual: float) -> Round:
+    def _summary(self, loss: float, passes: float, start: Float64, primal: float, dual: float) -> Round:
         settings = self.settings
-        objective = sums.loss + settings.penalty.value(start)
+        objective = loss + settings.penalty.value(start)
         scale = abs(objective) + settings.tol * abs(self.first_objective)
         enough = _PRECISION * math.sqrt(settings.tol * scale)
         converged = self.round > 1 and max(primal, dual) <= enough
@@ -277,9 +294,9 @@ class Consensus:
             primal,
             dual,
             self.rho,
-            sums.loss,
+            loss,
             objective,
-            sums.passes / settings.n_slots,
+            passes / settings.n_slots,
             converged,
         )
 

@@ -53,7 +53,7 @@ class Participant:
     def __init__(self, objective: Objective, consensus: Consensus) -> None:
         self._objective, self.consensus = objective, consensus
         self.u = np.zeros_like(consensus.z)
-        self._vector = self.u
+        self._vector = self._sent = self.u
         self._memory: list[_Own] = []
         self._curvature: Float64 | None = None  # of its own rows, at `_reference`
         self._reference = consensus.z
@@ -103,6 +103,20 @@ class Participant:
         done, decision = self.consensus.step(sums)
         self._follow(decision)
         return done
+
+    def absorb_towards(self, sums: Float64, number: int) -> Round:
+        """As `absorb`, in a round of which some parts are old; ``sums`` are of what `answer` gives."""
+        n = self.consensus.settings.n
+        moved, loss, passes = (float(x) for x in sums[n:])
+        done = self.consensus.step_towards(sums[:n], moved, loss, passes, number)
+        self.u, self._memory = self._sent - self.consensus.z, []
+        return done
+
+    def answer(self) -> Float64:
+        """Solve the subproblem; what to add to a round's sums if some of them may be old."""
+        given = self.contribute()
+        self._sent = self.consensus.z + given.vector
+        return np.append(self._sent, [given.moved, given.loss, given.passes])
 
     def state(self, *, whole: bool) -> tuple[dict[str, Any], dict[str, Float64]]:
         """What `restored` needs, but for the metric: plain facts, and arrays.
