@@ -398,7 +398,7 @@ class Run:
         ``"tls://host:port"`` or ``"unix:/path"``; several servers are
         ``"tcp://host:port,host:port"``.  Its token is taken from ``SQUALL_STORE_TOKEN`` or from the
         file that ``SQUALL_STORE_TOKEN_FILE`` names.  For strategies without tables of parameters
-        (`ModelAveraging`) it may also be a Valkey or Redis server, ``"redis://host:port/db"`` (its
+        (`ModelAveraging`, `ADMM`) it may also be a Valkey or Redis server, ``"redis://host:port/db"`` (its
         password is taken as the token), or an object store, ``"s3://bucket/prefix"``, ``"file:///folder"``.
     deadline : str or float, optional
         Longest time for a job, such as ``"10min"``; it stops then and keeps the model.

@@ -63,7 +63,7 @@ class LinearRegression(Regressor):
         best one; needs ``validation`` in ``fit``.
     random_state : int, optional
         Seed of the shuffles; default: the run's.
-    strategy : ParameterServer, optional
+    strategy : ParameterServer, ModelAveraging or ADMM, optional
         How several workers train one model: whom they wait for, and what they send.  Default:
         ``squall.ParameterServer()``, where nobody waits.
     warm_start : bool, default False

@@ -72,7 +72,7 @@ class LogisticRegression(Classifier):
         ``"balanced"``: all classes together count as much as each other.  Held-out rows keep their own.
     random_state : int, optional
         Seed of the shuffles; default: the run's.
-    strategy : ParameterServer, optional
+    strategy : ParameterServer, ModelAveraging or ADMM, optional
         How several workers train one model: whom they wait for, and what they send.  Default:
         ``squall.ParameterServer()``, where nobody waits.
     warm_start : bool, default False
