@@ -34,3 +34,8 @@ class TestAveragingOften(StrategyContract):
 class TestAveragingOnObjects(TestAveragingOften):
     def store_url(self, folder: Path) -> str:
         return (folder / "store").as_uri()
+
+
+class TestConsensus(StrategyContract):
+    def make(self) -> squall.ADMM:
+        return squall.ADMM(tol=1e-12)
