@@ -26,6 +26,7 @@ def blocks(path: Path, language: str) -> list[str]:
         "docs/map.md",
         "docs/models.md",
         "docs/fitting.md",
+        "docs/topics.md",
         "docs/data.md",
         "docs/data-formats-more.md",
         "docs/data-formats.md",
