@@ -152,7 +152,9 @@ class Preparation:
 
     def _check_room(self) -> None:
         """Refuse a model that has no room before its data is encoded and functions are launched."""
-        table = self._model.table("job/model", self._recipe.optimizer)
+        rate = self._recipe.learning_rate or 1.0  # of no account here, if it is yet to be found
+        optimizer = msgspec.structs.replace(self._recipe.optimizer, learning_rate=rate)
+        table = self._model.table("job/model", optimizer)
         here = self._run is None or self._run.store in STORES
         size = 4 * table.rows * (table_stride(table) if here else table.dim)
         room = available_memory()
