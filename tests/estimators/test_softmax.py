@@ -13,7 +13,7 @@ from sklearn.model_selection import train_test_split
 
 import squall
 from squall import LogisticRegression, ParameterServer, Run
-from squall.errors import CorruptError, SettingError
+from squall.errors import CorruptError, SettingError, StoreFullError
 from squall.testing import Chaos
 
 X, y = load_iris(return_X_y=True)
@@ -154,3 +154,15 @@ def test_a_weight_for_a_class_that_is_not_there_is_told():
 def test_a_wrong_class_weight_is_told(value):
     with pytest.raises(SettingError, match=r'class_weight=.* must be None, "balanced" or a dict'):
         LogisticRegression(class_weight=value).fit(X, names)
+
+
+def test_a_model_without_room_is_refused_before_its_data_is_written(monkeypatch):
+    monkeypatch.setattr("squall.estimators.preparation.available_memory", lambda: 10_000)
+    monkeypatch.setattr(
+        "squall.estimators.preparation.write_training", lambda *_, **__: pytest.fail("written")
+    )
+    X = sparse.random(50, 1_000, density=0.01, random_state=0, format="csr")
+    with pytest.raises(
+        StoreFullError, match=r"1,001 rows of 5 weights each, and the state of adagrad, need 39 kB"
+    ):
+        squall.LogisticRegression().fit(X, np.arange(50) % 5)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 
-from squall.config import Run
+from squall.config import STORES, Run
 from squall.data.dataset import Dataset
 from squall.data.iterator import Deal, n_minibatches
 from squall.data.objects import ObjectStore
@@ -18,7 +18,7 @@ from squall.data.partitions import read_training
 from squall.data.starting import write_beginning
 from squall.data.training import manifest_key, write_training
 from squall.driver.spec import Prepared
-from squall.errors import DataError, SettingError
+from squall.errors import DataError, SettingError, StoreFullError
 from squall.estimators.auto import choose_batch_size, choose_learning_rate
 from squall.estimators.columns import aligned, as_dataset
 from squall.estimators.predecessors import Predecessor
@@ -36,6 +36,9 @@ from squall.records import (
     RawBlock,
     TrainingManifest,
 )
+from squall.store.memory import available_memory
+from squall.store.table import table_stride
+from squall.units import format_size
 
 
 @dataclass(frozen=True)
@@ -125,11 +128,12 @@ class Preparation:
         if self._predecessor is not None:
             self._predecessor.check_columns(self.columns)
         layout = FeatureLayout.of(self.columns)
+        self._model = recipe.model(layout.n_features, target)
+        self._check_room()
         training = f"{prefix}/train"
         rows = _checked_weights(_encoded(target.training(data, data.blocks(self._seed)), layout, check))
         stay = self._batch_size(data.n_rows) if recipe.blocks_stay else 0
         manifest = write_training(rows, objects, training, self._seed, grouped=self.grouped, block_rows=stay)
-        self._model = recipe.model(layout.n_features, target)
         sample = read_training(objects, manifest.partitions[0])
         if self._minibatches and not recipe.blocks_stay:
             _warn_of_scales(sample)
@@ -147,6 +151,25 @@ class Preparation:
             batch_size=self._batch_size(data.n_rows),
             rows=manifest.rows,
             fitting=self._describe(),
+        )
+
+    def _check_room(self) -> None:
+        """Refuse a model that has no room before its data is encoded and functions are launched."""
+        rate = self._recipe.learning_rate or 1.0  # of no account here, if it is yet to be found
+        optimizer = msgspec.structs.replace(self._recipe.optimizer, learning_rate=rate)
+        table = self._model.table("job/model", optimizer)
+        here = self._run is None or self._run.store in STORES
+        size = 4 * table.rows * (table_stride(table) if here else table.dim)
+        room = available_memory()
+        if room is None or size <= room:
+            return
+        kept = f", and the state of {table.optimizer.name}," if here else ""
+        raise StoreFullError(
+            f"{table.rows:,} rows of {table.dim:,} weights each{kept} need {format_size(size)}, and only "
+            f"{format_size(room)} of memory is left",
+            where="the model",
+            fix="use fewer features (squall.FeatureHasher(n_features=…)), fewer classes or factors, or an "
+            'optimiser with less state, such as "sgd"',
         )
 
     def _transformed(
