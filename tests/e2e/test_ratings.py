@@ -1,4 +1,4 @@
-"""Ratings: a client that is killed, and films."""
+"""Ratings on functions that share nothing, that live for two seconds, and whose client is killed."""
 
 from __future__ import annotations
 
@@ -54,6 +54,16 @@ def test_a_job_whose_client_is_killed_ends_with_the_same_bits_and_its_ids(tmp_pa
     assert fitted.item_factors_.tobytes() == expected.item_factors_.tobytes()
     assert fitted.recommend("u7")[0].tolist() == expected.recommend("u7")[0].tolist()
     assert fitted.users_.tolist() == expected.users_.tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("consistency", ["asp", "bsp", "ssp", "hsp"])
+def test_functions_that_share_nothing_and_live_for_two_seconds(s3: str, consistency: str) -> None:
+    X, y = data()
+    run = squall.Run(workers=2, store="tcp", backend=squall.LocalBackend(isolation="strict", lifetime="2s"))
+    fitted = model().set_params(strategy=squall.ParameterServer(consistency)).fit(X, y, run=run)
+    assert squall.rmse(fitted, X, y) < 0.1
+    assert {record.rows for record in fitted.history_} == {12_000}
 
 
 @pytest.mark.slow
