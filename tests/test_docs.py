@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.data.public import public
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -33,6 +35,16 @@ def blocks(path: Path, language: str) -> list[str]:
     ],
 )
 def test_python_in_the_docs_runs(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    run_page(name, monkeypatch, tmp_path)
+
+
+@pytest.mark.slow
+def test_the_page_on_ratings_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    public("ml-100k.inter")
+    run_page("docs/ratings.md", monkeypatch, tmp_path)
+
+
+def run_page(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     code = blocks(ROOT / name, "python")
     assert code
     (tmp_path / "examples").symlink_to(ROOT / "examples")
