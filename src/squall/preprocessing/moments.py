@@ -42,7 +42,7 @@ def moments(name: str, column: Column, use: str) -> Moments:
     values = learnable(name, column, use)
     assert values is not None  # text has been left out
     seen: npt.NDArray[np.bool_] | np.bool_ = ~np.isnan(values)
-    n = np.sum(seen, axis=0, dtype=np.float64)
+    n: Float64 = np.asarray(np.sum(seen, axis=0, dtype=np.float64))
     if n.sum() == values.size:
         seen = np.True_  # sums without a mask take half the time
     mean = np.sum(values, axis=0, where=seen) / np.maximum(n, 1.0)
