@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from backports import zstd
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from obstore.store import from_url
 from PIL import Image
@@ -50,6 +50,7 @@ def lines_of(path: Path, start: int = 0, stop: int | None = None, size: int = 16
     st.integers(3, 40),
     st.lists(st.integers(0, 200), max_size=5),
 )
+@example(lines=[b"a"] * 5 + [b"aaaa", b"aaaaaaa", b"a"], final=False, bom=True, size=3, cuts=[19, 25])
 def test_each_line_is_in_exactly_one_piece(tmp_path_factory, lines, final, bom, size, cuts):
     path = tmp_path_factory.mktemp("l") / "f"
     text = b"\n".join(lines) + (b"\n" if final else b"")

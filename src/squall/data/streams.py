@@ -148,6 +148,8 @@ def line_chunks(piece: Piece, seen: Seen = unseen, size: int = 1 << 20) -> Itera
                 begin = buffer.find(b"\n", 0, n) + 1
                 searching = begin == 0
                 begin = begin or n  # all of it is a line that began before
+                if not searching and piece.stop is not None and at + begin >= piece.stop:
+                    return  # no line begins in the piece
             elif at == 0 and piece.start == 0 and buffer.startswith(BOM):
                 begin = len(BOM)
             if is_last and n > begin and view[n - 1] != 0x0A:

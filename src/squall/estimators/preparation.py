@@ -128,12 +128,12 @@ class Preparation:
         if self._predecessor is not None:
             self._predecessor.check_columns(self.columns)
         layout = FeatureLayout.of(self.columns)
-        self._model = recipe.model(layout.n_features, target)
-        self._check_room()
+        self._check_room(recipe.model(layout.n_features, target))
         training = f"{prefix}/train"
         rows = _checked_weights(_encoded(target.training(data, data.blocks(self._seed)), layout, check))
         stay = self._batch_size(data.n_rows) if recipe.blocks_stay else 0
         manifest = write_training(rows, objects, training, self._seed, grouped=self.grouped, block_rows=stay)
+        self._model = recipe.model(layout.n_features, target)  # targets may learn from what was written
         sample = read_training(objects, manifest.partitions[0])
         if self._minibatches and not recipe.blocks_stay:
             _warn_of_scales(sample)
@@ -153,11 +153,11 @@ class Preparation:
             fitting=self._describe(),
         )
 
-    def _check_room(self) -> None:
+    def _check_room(self, model: Model) -> None:
         """Refuse a model that has no room before its data is encoded and functions are launched."""
         rate = self._recipe.learning_rate or 1.0  # of no account here, if it is yet to be found
         optimizer = msgspec.structs.replace(self._recipe.optimizer, learning_rate=rate)
-        table = self._model.table("job/model", optimizer)
+        table = model.table("job/model", optimizer)
         here = self._run is None or self._run.store in STORES
         size = 4 * table.rows * (table_stride(table) if here else table.dim)
         room = available_memory()
