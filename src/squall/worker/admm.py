@@ -123,7 +123,10 @@ class ADMM(msgspec.Struct, frozen=True, tag="admm", repr_omit_defaults=True):
 
     @property
     def synchronous(self) -> bool:
-        """See :class:`squall.protocols.StrategySettings`."""
+        """See :class:`squall.protocols.StrategySettings`.
+
+        But for a worker that is killed: acceleration then begins anew, and later rounds have other bits.
+        """
         return self.partial is None
 
     def epochs(self, asked: int) -> int:
