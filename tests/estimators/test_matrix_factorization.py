@@ -274,7 +274,7 @@ def test_wrong_settings_are_told_all_at_once():
     wrong = MatrixFactorization(
         n_factors=0, epochs=0, learning_rate=-1, l2=-1, init_scale=0, batch_size=0,
         learning_rate_schedule="linear", random_state=-1, early_stopping=0, implicit="yes", alpha=-1,
-        n_negatives=0,
+        n_negatives=0, warm_start="yes", callbacks=3,
     )  # fmt: skip
     with pytest.raises(SettingError) as told:
         wrong.fit(X, y)
