@@ -15,7 +15,7 @@ from squall.data.select import Select
 from squall.data.selection import Selection
 from squall.data.sources import Source, digest
 from squall.protocols import BlockTransform
-from squall.records import CategoricalColumn, ColumnSpec, RawBlock
+from squall.records import Bill, CategoricalColumn, ColumnSpec, RawBlock
 
 
 class View:
@@ -74,6 +74,14 @@ class View:
                 counts.update({name: count_missing(column) for name, column in block.columns.items()})
             self._missing = {name: n for name, n in counts.items() if n}
         return dict(self._missing)
+
+    @property
+    def bill(self) -> Bill | None:
+        """What functions cost (locally: would cost) that parsed the source for this process, by item.
+
+        None if none did: the source is small, or was read before.
+        """
+        return self._source.bill()
 
     @property
     def is_as_read(self) -> bool:
