@@ -122,6 +122,7 @@ def test_a_job_that_was_cleaned_away_does_not_run(
         squall_("stop", job)
 
 
+@pytest.mark.slow
 def test_the_same_command_goes_on_and_another_does_not(
     census: Path, tmp_path: Path, own_storage: Path
 ) -> None:

@@ -52,7 +52,7 @@ def lines_of(path: Path, start: int = 0, stop: int | None = None, size: int = 16
 )
 @example(lines=[b"a"] * 5 + [b"aaaa", b"aaaaaaa", b"a"], final=False, bom=True, size=3, cuts=[19, 25])
 def test_each_line_is_in_exactly_one_piece(tmp_path_factory, lines, final, bom, size, cuts):
-    path = tmp_path_factory.mktemp("l") / "f"
+    path = tmp_path_factory.getbasetemp() / "lines"  # one place for all examples: folders would cost most
     text = b"\n".join(lines) + (b"\n" if final else b"")
     content = (BOM if bom else b"") + text
     assume(not content.startswith((*OPENERS, *UNREADABLE)))  # that is no text

@@ -8,7 +8,7 @@ import pytest
 from squall.driver.arrivals import Arrivals, Arrived, Pauses
 from squall.driver.events import Ended, Reported, StoreRestored, Tick
 from squall.records import Outcome, OutcomeKind
-from squall.testing.store import report_of
+from squall.testing.stores import report_of
 
 HANDOVER = Outcome(OutcomeKind.RETURNED, {"end": "handover", "reports": 2}, billed_s=1.0)
 KILLED = Outcome(OutcomeKind.KILLED, signal=9, billed_s=1.0)

@@ -68,6 +68,7 @@ def test_it_is_as_precise_as_scikit_learn(best: float, workers: int) -> None:
     assert all(record.phases.bytes_in and record.phases.bytes_out for record in model.history_)
 
 
+@pytest.mark.slow
 def test_the_bits_are_the_same_in_every_store(
     s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,6 +77,7 @@ def test_any_store_will_do(
         assert phases.gets > 10 and phases.puts > 10, "requests are on the bill"
 
 
+@pytest.mark.slow
 def test_an_object_store_alone_under_strict_isolation(
     census: Path, plain: dict[A, np.ndarray], s3: str
 ) -> None:

@@ -29,7 +29,7 @@ from squall.store.cluster import ServeSettings, StoreCluster
 from squall.store.serving import Rationed
 from squall.store.snapshots import Archive
 from squall.store.uploads import PART_BYTES
-from squall.testing.store import filled, report_of
+from squall.testing.stores import filled, report_of
 from tests.store.conftest import Served
 
 ROWS = np.arange(100)

@@ -11,13 +11,10 @@ from squall.protocols import AtomicBlobs, Control, Tables
 from squall.store import Store, StoreAddress, connect
 from squall.store.process import StoreProcess
 from squall.testing.blobs import AtomicBlobsContract
-from squall.testing.store import (
-    N_SLOTS,
-    BarriersContract,
-    ConsistencyContract,
-    ControlContract,
-    TablesContract,
-)
+from squall.testing.consistency import ConsistencyContract
+from squall.testing.control import BarriersContract, ControlContract
+from squall.testing.stores import N_SLOTS
+from squall.testing.tables import TablesContract
 from tests.store.conftest import Served
 
 

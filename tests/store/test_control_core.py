@@ -13,7 +13,7 @@ from squall.store import control as control_module
 from squall.store.blobs import BlobCore
 from squall.store.control import ControlCore
 from squall.store.layout import Cells
-from squall.testing.store import report_of
+from squall.testing.stores import report_of
 
 N_SLOTS = 2
 slots = st.integers(0, N_SLOTS - 1)

@@ -19,7 +19,7 @@ from squall.store.embedded import EmbeddedStore, connect
 from squall.store.memory import available_memory
 from squall.store.process import StoreProcess
 from squall.testing.blobs import numbered
-from squall.testing.store import filled, rows_of
+from squall.testing.stores import filled, rows_of
 
 
 def spec_of(job: str, rows: int = 10, name: str = "w") -> TableSpec:

@@ -12,7 +12,7 @@ from squall.errors import StoreError
 from squall.records import Float32, OptimizerSpec, Stamp, Sync, TableSpec, Update
 from squall.store import wire
 from squall.store.embedded import EmbeddedStore
-from squall.testing.store import filled, rows_of
+from squall.testing.stores import filled, rows_of
 
 
 @pytest.fixture

@@ -22,8 +22,9 @@ from squall.store.object_names import escaped, folder
 from squall.store.objects import ObjectsStore
 from squall.store.polling import FIRST_PAUSE_S, LONGEST_PAUSE_S, poll
 from squall.testing.blobs import BlobsContract, ReductionsContract
+from squall.testing.control import BarriersContract, ControlContract
 from squall.testing.s3 import S3Server, seaweedfs, weed
-from squall.testing.store import BarriersContract, ControlContract, report_of
+from squall.testing.stores import report_of
 
 
 @pytest.fixture(scope="module", params=["folder", "s3"])

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from squall.errors import StaleAttemptError, StoreError
 from squall.records import Float32, Int64, OptimizerSpec, Stamp, TableSpec
 from squall.store.table import ParameterTable
-from squall.testing.store import filled, rows_of
+from squall.testing.stores import filled, rows_of
 
 ROWS, N_SLOTS = 6, 2
 rules = st.builds(

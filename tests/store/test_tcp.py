@@ -25,7 +25,7 @@ from squall.store.process import StoreProcess
 from squall.store.tcp import TcpConnection
 from squall.store.uploads import PART_BYTES
 from squall.testing.blobs import numbered
-from squall.testing.store import filled, report_of, rows_of
+from squall.testing.stores import filled, report_of, rows_of
 from tests.store.proxy import Proxy, once, read_frame
 from tests.store.test_wire import HELLO, read_to_end
 

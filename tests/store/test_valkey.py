@@ -22,7 +22,8 @@ from squall.store import Store, connect
 from squall.store.valkey import ValkeyConnection, ValkeyStore
 from squall.store.valkey_blobs import ValkeyBlobs
 from squall.testing.blobs import LARGE, AtomicBlobsContract, numbered
-from squall.testing.store import BarriersContract, ControlContract, report_of
+from squall.testing.control import BarriersContract, ControlContract
+from squall.testing.stores import report_of
 from squall.testing.valkey import ValkeyServer, valkey_server
 from tests.store.proxy import TlsDoor
 

@@ -24,7 +24,7 @@ from squall.store.live import LiveTables
 from squall.store.process import StoreProcess
 from squall.store.service import StoreService
 from squall.store.table import ParameterTable
-from squall.testing.store import soon
+from squall.testing.stores import soon
 
 HELLO = bytes(wire.pack(wire.Hello(wire.VERSION)))
 

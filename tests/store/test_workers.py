@@ -15,7 +15,7 @@ from squall.errors import StaleAttemptError
 from squall.records import OptimizerSpec, Stamp, TableSpec
 from squall.store.embedded import EmbeddedStore
 from squall.store.process import StoreProcess
-from squall.testing.store import filled, rows_of
+from squall.testing.stores import filled, rows_of
 
 WORKER = """
 import os, sys
