@@ -16,6 +16,7 @@ from squall.data.csv_schema import Evidence, label_map
 from squall.data.csv_usable import usable_records
 from squall.data.dataset import Dataset
 from squall.data.dialects import Dialect
+from squall.data.encodings import encoding_problem, in_utf8
 from squall.data.finding import Paths, find_inputs, path_problems
 from squall.data.hints import column_hint
 from squall.data.inputs import Input, Seen, unseen
@@ -44,11 +45,12 @@ def read_csv(
     quoting: bool = True,
     missing: Sequence[str] = MISSING,
     categorical: Sequence[str] = (),
+    encoding: str = "utf-8",
     errors: Literal["raise", "skip"] = "raise",
     storage: Storage = None,
     run: Run | None = None,
 ) -> Dataset:
-    """Read CSV or TSV (RFC 4180, UTF-8) into a data set of typed columns.
+    """Read CSV or TSV (RFC 4180) into a data set of typed columns.
 
     The text is streamed into partitions of about 10 MB with bounded memory.  The kind of each
     column is decided over the *whole* set: it is assumed from the first lines, and where later ones
@@ -81,6 +83,10 @@ def read_csv(
         Texts that mean "no value".
     categorical : sequence of str
         Columns that are text whatever they look like, so that codes keep leading zeros.
+    encoding : str
+        Of the text, as Python names it (``"cp1252"``, ``"utf-16"``, …).  UTF-16 and UTF-32 are recognised by
+        their byte-order mark.  Text that is not UTF-8 is read in one stream, and all of it must be
+        in its encoding.
     errors : {"raise", "skip"}
         What to do about rows that have another number of fields, quotes that do not match, text that
         is not UTF-8, an infinite number, no label or no weight.  Skipped ones are counted, and the first ten
@@ -108,12 +114,12 @@ def read_csv(
         none, or they are written with decimal commas or separators), or rows were skipped; each
         time, not only when the text is parsed.
     """
-    _check_settings(path, label, weight, header, delimiter, quoting, missing, categorical, errors)
+    _check_settings(path, label, weight, header, delimiter, quoting, missing, categorical, encoding, errors)
     dialect = Dialect(
         header, ord(delimiter), [m.encode() for m in dict.fromkeys(missing)], ord('"') if quoting else 0
     )
     form = CsvFormat(dialect, label, weight, sorted(set(categorical)), errors)
-    return read_text(form, find_inputs(path), storage_of(storage, run), run)
+    return read_text(form, in_utf8(find_inputs(path), encoding), storage_of(storage, run), run)
 
 
 def _check_settings(
@@ -125,6 +131,7 @@ def _check_settings(
     quoting: Any,
     missing: Any,
     categorical: Any,
+    encoding: Any,
     errors: Any,
 ) -> None:
     problems = Problems("read_csv")
@@ -152,6 +159,8 @@ def _check_settings(
             problems.add(f"{setting}={value!r} is not a sequence of strings")
         elif not all(map(is_storable, value)):
             problems.add(f"{setting}={value!r} holds a lone surrogate, which no file can")
+    if wrong := encoding_problem(encoding):
+        problems.add(wrong)
     problems.choice("errors", errors, ["raise", "skip"])
     problems.raise_if_any()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import os
 import re
 import tempfile
@@ -15,6 +14,7 @@ from squall.config import Problems
 from squall.data.counts import count_blocks, write_counts
 from squall.data.dataset import Dataset
 from squall.data.documents import CsvDocuments, Documents, FileDocuments, LineDocuments, folder_of
+from squall.data.encodings import encoding_problem, in_utf8, keeps_ascii
 from squall.data.finding import Paths, find_below, path_problems
 from squall.data.inputs import Seen
 from squall.data.reading import Storage, storage_of, stored_dataset
@@ -79,10 +79,11 @@ def read_text(
     separator : str
         What is between the fields of a CSV file: one ASCII character.
     encoding : str
-        Of the text.
+        Of the text, as Python names it.  UTF-16 and UTF-32 are recognised by their byte-order mark.
     errors : {"raise", "skip"}
         What to do about a document that is not text in that encoding, or a malformed record.  Skipped ones
-        are counted, and the first ten told.
+        are counted, and the first ten told.  (Lines and records of text whose lines cannot be told before
+        it is decoded, such as UTF-16, are not skipped for their encoding.)
     storage : str, path or ObjectStore, optional
         Where to keep the data set; see :func:`squall.data.objects.default_storage`.
 
@@ -120,6 +121,8 @@ def read_text(
     words = read_vocabulary(vocabulary)
     found_below = find_below(path)
     inputs, store = [found for _, found in found_below], storage_of(storage)
+    if not keeps_ascii(encoding):
+        inputs, encoding = in_utf8(inputs, encoding), "utf-8"
     if column is None and documents is None:
         if isinstance(path, str | os.PathLike) and len(inputs) == 1 and not found_below[0][0]:
             raise SettingError(
@@ -199,10 +202,8 @@ def _wrong_sources(s: dict[str, Any]) -> list[str]:
         or separator in '"\r\n\0'
     ):
         wrong.append(f"separator={separator!r} is not one ASCII character other than a quote or line end")
-    try:
-        codecs.lookup(s["encoding"])
-    except (LookupError, TypeError):
-        wrong.append(f"encoding={s['encoding']!r} is not known")
+    if problem := encoding_problem(s["encoding"]):
+        wrong.append(problem)
     if s["errors"] not in ("raise", "skip"):
         wrong.append(f'errors={s["errors"]!r} is neither "raise" nor "skip"')
     return wrong
