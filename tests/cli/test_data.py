@@ -167,7 +167,7 @@ def test_a_folder_of_one_format_and_words_for_positions(cli: Run, tmp_path: Path
         (["ingest", "f/a.zip", "--to", "e"], "a.zip' is an archive of files: unpack it first"),
         (
             ["ingest", "people.csv", "--to", "e", "--label", "rich", "--delimiter", ";"],
-            "the only column is 'age,job,[b]pay[/b],rich': is delimiter=',' what it has?",
+            "the file looks separated by ',': give delimiter=','",
         ),
         (["ingest", "f/x.dat", "--to", "e"], "'f/x.dat' cannot be told by its name; give --format: csv, tsv"),
         (

@@ -168,7 +168,9 @@ def _cell(value: Any, words: list[str] | None = None) -> str:
 
 def _picture(numbers: list[float]) -> str:
     """A long row as blocks: the means of equal parts of it, from the smallest to the largest."""
-    means = [float(np.mean(part)) for part in np.array_split(np.nan_to_num(np.asarray(numbers, np.float64)), _BARS)]
+    means = [
+        float(np.mean(part)) for part in np.array_split(np.nan_to_num(np.asarray(numbers, np.float64)), _BARS)
+    ]
     low, high = min(means), max(means)
     blocks = [int((mean - low) / (high - low) * 8) if high > low else 0 for mean in means]
     return "".join(" ▁▂▃▄▅▆▇█"[block] for block in blocks)

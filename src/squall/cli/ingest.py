@@ -55,6 +55,7 @@ class IngestOptions:
     to: str
     format: str
     label: str | None
+    label_kind: str | None
     weight: str | None
     categorical: tuple[str, ...]
     delimiter: str | None
@@ -159,6 +160,7 @@ def _given(options: IngestOptions, problems: Problems) -> dict[str, Any]:
     """Settings by name, of those that were typed."""
     given: dict[str, Any] = {
         "label": options.label,
+        "label_kind": options.label_kind,
         "weight": options.weight,
         "categorical": list(options.categorical) or None,
         "delimiter": None if options.delimiter is None else options.delimiter.replace("\\t", "\t"),

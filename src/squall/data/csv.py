@@ -20,6 +20,7 @@ from squall.data.encodings import encoding_problem, in_utf8
 from squall.data.finding import Paths, find_inputs, path_problems
 from squall.data.hints import column_hint
 from squall.data.inputs import Input, Seen, unseen
+from squall.data.labels import LABEL_KINDS, LabelKind
 from squall.data.parsing import read_text
 from squall.data.pieces import Each, split_csv
 from squall.data.reading import Storage, storage_of
@@ -39,6 +40,7 @@ def read_csv(
     path: Paths,
     *,
     label: str | int | None = None,
+    label_kind: LabelKind = "auto",
     weight: str | int | None = None,
     header: bool = True,
     delimiter: str = ",",
@@ -69,8 +71,10 @@ def read_csv(
         All must have the same columns.
     label : str or int, optional
         Name of the label column; without a header also its number, from 0 on (or from −1
-        backwards).  It is removed from the features; its values become the sorted label
-        map, but for numbers with more than 10,000 different ones, which stay numbers.
+        backwards).  It is removed from the features.
+    label_kind : {"auto", "classes", "numbers"}
+        What labels are: classes, which become the sorted label map, or numbers to predict.  ``"auto"``:
+        classes, but for numbers with more than 10,000 different ones.
     weight : str or int, optional
         Name (or number) of the column that holds sample weights >= 0; removed from the features.
     header : bool
@@ -114,17 +118,20 @@ def read_csv(
         none, or they are written with decimal commas or separators), or rows were skipped; each
         time, not only when the text is parsed.
     """
-    _check_settings(path, label, weight, header, delimiter, quoting, missing, categorical, encoding, errors)
+    _check_settings(
+        path, label, label_kind, weight, header, delimiter, quoting, missing, categorical, encoding, errors
+    )
     dialect = Dialect(
         header, ord(delimiter), [m.encode() for m in dict.fromkeys(missing)], ord('"') if quoting else 0
     )
-    form = CsvFormat(dialect, label, weight, sorted(set(categorical)), errors)
+    form = CsvFormat(dialect, label, weight, sorted(set(categorical)), errors, label_kind=label_kind)
     return read_text(form, in_utf8(find_inputs(path), encoding), storage_of(storage, run), run)
 
 
 def _check_settings(
     path: Any,
     label: Any,
+    label_kind: Any,
     weight: Any,
     header: Any,
     delimiter: Any,
@@ -161,6 +168,9 @@ def _check_settings(
             problems.add(f"{setting}={value!r} holds a lone surrogate, which no file can")
     if wrong := encoding_problem(encoding):
         problems.add(wrong)
+    problems.choice("label_kind", label_kind, LABEL_KINDS)
+    if label_kind == "numbers" and isinstance(label, str) and label in categorical:
+        problems.add(f'label_kind="numbers", and categorical= names the label {label!r}: it cannot be both')
     problems.choice("errors", errors, ["raise", "skip"])
     problems.raise_if_any()
 
@@ -187,6 +197,7 @@ class CsvFormat:
     columns: list[tuple[str, str]] | None = None  # names and roles, where they are known beforehand
     name: str = "csv"
     n_features: int = 0  # to which text is hashed while it is read; 0: it stays text
+    label_kind: LabelKind = "auto"
 
     version = 4
 
@@ -198,6 +209,8 @@ class CsvFormat:
         else:
             names = [name for name, _ in self.columns]
             evidence = Evidence.none(names, [role for _, role in self.columns])
+        evidence.label_kind = self.label_kind
+        evidence.many_numbers = self.label_kind == "numbers" and "label" in evidence.roles
         skipped = Skipped(self.errors == "skip")
         parser = CsvParser(evidence, self._forced_text(names), lambda _: None, BLOCK_BYTES, skipped)
         parser.fits = False  # nothing is known to be tried
@@ -300,7 +313,7 @@ class CsvFormat:
             return names.index(str(wanted))
         hint = column_hint(str(wanted), names)
         if len(names) == 1:  # the line was not cut at all: probably it is cut elsewhere
-            other = max("\t;|", key=names[0].count)
+            other = max("\t;|,", key=names[0].count)
             if other in names[0]:
                 hint = f"the file looks separated by {other!r}: give delimiter={other!r}"
         if setting == "label":

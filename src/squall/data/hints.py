@@ -7,8 +7,6 @@ import difflib
 
 def column_hint(name: str, known: list[str]) -> str:
     """The column that was probably meant, or else the columns there are."""
-    if len(known) == 1 and (marks := [mark for mark in ",;\t|" if mark in known[0]]):
-        return f"the only column is {known[0][:200]!r}: is delimiter={marks[0]!r} what it has?"
     if close := difflib.get_close_matches(name, known, n=1):
         return f"did you mean {close[0]!r}?"
     shown = ", ".join(repr(k) for k in known[:20]) + (", …" if len(known) > 20 else "")
