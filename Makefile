@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard src/squall/_kernels/*.cpp src/squall/_kernels/*.hpp src/squall/_kernels/CMakeLists.txt)
 
-.PHONY: demo test slow lint bench clean
+.PHONY: demo test slow lint bench fuzz clean
 
 demo: $(VENV)/installed
 	$(BIN)/squall demo
@@ -23,6 +23,9 @@ lint: $(VENV)/installed-dev
 
 bench: $(VENV)/installed-dev
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+fuzz: $(VENV)/installed-dev
+	$(BIN)/python -m tests.fuzz
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import squall
@@ -122,6 +123,28 @@ def test_settings_of_readers(cli: Run, tmp_path: Path) -> None:
     assert "columns     2 " in cli("ingest", "p.tsv", "--to", "t")[1]
 
 
+def test_images_and_long_rows(cli: Run, tmp_path: Path) -> None:
+    images = np.zeros((2, 8, 8), np.uint8)
+    images[0, :4], images[1, 7] = 255, 9
+    np.savez(tmp_path / "i.npz", images=images, y=np.array(["a", "b"]))
+    code, out, _ = cli("ingest", "i.npz", "--to", "i", "--label", "y")
+    assert code == 0 and "(2 classes: 'a', 'b')" in out
+    shown = cli("data", "head", "i")[1].splitlines()
+    assert shown[1].split() == ["█" * 8, "a"] and shown[2].split() == ["██", "b"]
+    (tmp_path / "w.ldac").write_text(f"20 {' '.join(f'{i}:1' for i in range(20))}\n1 3:2\n")
+    cli("ingest", "w.ldac", "--to", "w")
+    assert "7:1 … 20 entries" in cli("data", "head", "w")[1]
+
+
+def test_texts_that_hardly_repeat(cli: Run, tmp_path: Path) -> None:
+    rows = [f"t{i},{'often' if i % 2 else i}" for i in range(300)]
+    (tmp_path / "t.csv").write_text("\n".join(["id,what", *rows]))
+    cli("ingest", "t.csv", "--to", "t")
+    out = cli("data", "describe", "t")[1]
+    assert "all different" in out and "often 50%, 0 1×" in out
+    assert "all different" in repr(squall.open_dataset(tmp_path / "t").describe())
+
+
 def test_a_folder_of_one_format_and_words_for_positions(cli: Run, tmp_path: Path) -> None:
     (tmp_path / "parts").mkdir()
     for name in ("1.svm.gz", "2.svm", "_SUCCESS"):
@@ -141,8 +164,16 @@ def test_a_folder_of_one_format_and_words_for_positions(cli: Run, tmp_path: Path
     ("words", "says"),
     [
         (["ingest", "x.dat", "--to", "e"], "x.dat: there is no such file"),
+        (["ingest", "f/a.zip", "--to", "e"], "a.zip' is an archive of files: unpack it first"),
+        (
+            ["ingest", "people.csv", "--to", "e", "--label", "rich", "--delimiter", ";"],
+            "the file looks separated by ',': give delimiter=','",
+        ),
         (["ingest", "f/x.dat", "--to", "e"], "'f/x.dat' cannot be told by its name; give --format: csv, tsv"),
-        (["ingest", "f", "people.csv", "--to", "e"], "the files are of several: csv, libsvm; give --format"),
+        (
+            ["ingest", "f/*.svm", "people.csv", "--to", "e"],
+            "the files are of several: csv, libsvm; give --format",
+        ),
         (["ingest", "-", "--to", "e"], "standard input cannot be: write it to a file first"),
         (["ingest", "ftp://h/a.csv", "--to", "e"], "ftp:// is not read"),
         (["ingest", "people.csv", "--to", "people.csv"], "it is a file, and a data set is a folder"),
@@ -168,6 +199,7 @@ def test_a_folder_of_one_format_and_words_for_positions(cli: Run, tmp_path: Path
 def test_what_is_wrong_is_one_clear_error(cli: Run, words: list[str], says: str) -> None:
     cli("ingest", "people.csv", "--to", "d", "--label", "rich")
     Path("f").mkdir()
+    Path("f/a.zip").write_text("PK")
     Path("f/x.dat").write_text("a b\n"), Path("f/y.svm").write_text("1 1:1\n")
     code, _, err = cli(*words)
     assert code == 1 and says in err and err.startswith("error: ")

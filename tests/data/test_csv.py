@@ -429,7 +429,6 @@ def test_without_labels_rows_are_still_read(write):
         ("1,2\n", {"header": False, "label": 2}, "label: there is no column '2'"),
         (b"a,b\n1,x\n2,\xff\xfe\n", {}, r"f.csv:3:2: the text b'\\xff\\xfe' is not UTF-8\n  fix: .*iconv"),
         (b"a,\xe9\n1,x\n", {}, "f.csv:1:2: the column name .* is not UTF-8"),
-        ("a,b\n1,2\n".encode("utf-16"), {}, "is UTF-16 text"),
         (b"PK\x03\x04zip", {}, "is a zip archive"),
         (gzip.compress(b"", mtime=0), {}, "the file holds no records"),
     ],

@@ -95,6 +95,12 @@ def ingest(
         str, typer.Option("--format", help="csv, tsv, …, or [bold]auto[/bold]: by the file's name.")
     ] = "auto",
     label: MaybeLabel = None,
+    label_kind: Annotated[
+        str | None,
+        typer.Option(
+            help="Labels are [bold]classes[/bold], [bold]numbers[/bold] or [bold]auto[/bold]."
+        ),
+    ] = None,
     weight: Annotated[str | None, typer.Option(help="Name of the column of sample weights.")] = None,
     categorical: Categorical = None,
     delimiter: MaybeDelimiter = None,
@@ -117,6 +123,7 @@ def ingest(
             to=to,
             format=format_,
             label=label,
+            label_kind=label_kind,
             weight=weight,
             categorical=tuple(categorical or ()),
             delimiter=delimiter,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import numpy as np
 from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
@@ -19,6 +20,7 @@ _SHOWN = 40
 _CELL = 24
 _GAP = 2
 _BARS = 16
+_ENTRIES = 8  # of a sparse row
 _WIDE = 100
 
 
@@ -116,7 +118,7 @@ def _described(column: ColumnSummary) -> dict[str, str]:
     digits = 4 if console.width >= _WIDE else 3
     kind = "text" if column.kind == "categorical" else column.kind
     distinct = "" if column.width > 1 else f">{MAX_DISTINCT:,}"
-    top = ", ".join(f"{_cut(printable(text), 12)} {n / column.rows:.0%}" for text, n in column.top[:3])
+    top = column.most_frequent(lambda text: _cut(printable(text), 12))
     zeros = f"{column.zeros:.1%} zeros" if column.zeros else ""
     numbers = {name: getattr(column, name) for name in ("min", "mean", "max")}
     return {
@@ -156,11 +158,22 @@ def _cell(value: Any, words: list[str] | None = None) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, dict):
-        named = [(words[f] if words else f, number) for f, number in list(value.items())[:8]]
-        return " ".join(f"{feature}:{number:g}" for feature, number in named) or "–"
+        named = [(words[f] if words else f, number) for f, number in list(value.items())[:_ENTRIES]]
+        shown = " ".join(f"{feature}:{number:g}" for feature, number in named) or "–"
+        return shown + (f" … {len(value):,} entries" if len(value) > _ENTRIES else "")
     if isinstance(value, list):
-        return " ".join(f"{number:g}" for number in value[:8])
+        return _picture(value) if len(value) > _BARS else " ".join(f"{number:g}" for number in value)
     return str(value)
+
+
+def _picture(numbers: list[float]) -> str:
+    """A long row as blocks: the means of equal parts of it, from the smallest to the largest."""
+    means = [
+        float(np.mean(part)) for part in np.array_split(np.nan_to_num(np.asarray(numbers, np.float64)), _BARS)
+    ]
+    low, high = min(means), max(means)
+    blocks = [int((mean - low) / (high - low) * 8) if high > low else 0 for mean in means]
+    return "".join(" ▁▂▃▄▅▆▇█"[block] for block in blocks)
 
 
 def _cut(text: str, width: int) -> str:

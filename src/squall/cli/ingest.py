@@ -23,12 +23,14 @@ from squall.paths import user_path
 from squall.units import format_duration
 
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+_ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar", *(f".tar{suffix}" for suffix in _COMPRESSED))
 
 
 class _Format(NamedTuple):
     reader: str  # of the package
     suffixes: tuple[str, ...] = ()
     settings: dict[str, Any] = {}  # noqa: RUF012 (never changed)
+    label: str = "label"  # the reader's setting that --label means
 
 
 _FORMATS = {
@@ -38,9 +40,9 @@ _FORMATS = {
     "criteo": _Format("read_criteo"),
     "parquet": _Format("read_parquet", (".parquet", ".pq")),
     "ratings": _Format("read_ratings", (".inter",)),
-    "bow": _Format("read_bow"),
+    "bow": _Format("read_bow", (".ldac", ".lda-c")),
     "text": _Format("read_text"),
-    "images": _Format("read_images"),
+    "images": _Format("read_images", (".npz", "-ubyte"), label="labels"),
 }
 """Readers that this version has are offered; the others wait for theirs."""
 
@@ -53,6 +55,7 @@ class IngestOptions:
     to: str
     format: str
     label: str | None
+    label_kind: str | None
     weight: str | None
     categorical: tuple[str, ...]
     delimiter: str | None
@@ -98,6 +101,7 @@ def _reader(options: IngestOptions) -> tuple[Callable[..., Dataset], dict[str, A
     known = inspect.signature(read).parameters
     settings = dict(form.settings)
     for setting, value in _given(options, problems).items():
+        setting = form.label if setting == "label" else setting
         if setting in known:
             settings[setting] = value
         else:
@@ -120,6 +124,9 @@ def _format_of(options: IngestOptions, problems: Problems) -> str:
         problems.add(problem)
     problems.raise_if_any()
     names = [source.name for source in find_inputs(options.sources)]
+    if archive := next((name for name in names if name.lower().endswith(_ARCHIVES)), None):
+        problems.add(f"{archive!r} is an archive of files: unpack it first")
+        return ""
     found = sorted({name for path in names for name, form in there.items() if _is_named(path, form)})
     if len(found) == 1:
         return found[0]
@@ -153,6 +160,7 @@ def _given(options: IngestOptions, problems: Problems) -> dict[str, Any]:
     """Settings by name, of those that were typed."""
     given: dict[str, Any] = {
         "label": options.label,
+        "label_kind": options.label_kind,
         "weight": options.weight,
         "categorical": list(options.categorical) or None,
         "delimiter": None if options.delimiter is None else options.delimiter.replace("\\t", "\t"),

@@ -14,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from squall._kernels import all_ones, csr_validate
+from squall.config import Problems
 from squall.data.arrow import arrow_table, table_columns
 from squall.data.dataset import Dataset
 from squall.data.frames import frame_columns, object_column
-from squall.data.labels import Classes, encode_labels
+from squall.data.labels import LABEL_KINDS, Classes, LabelKind, encode_labels
 from squall.data.polars import is_polars, polars_columns
 from squall.data.sources import MemorySource
 from squall.data.text import checked_names
@@ -32,7 +33,12 @@ Columns = dict[str, Column]
 
 
 def from_arrays(
-    X: Any, y: Any = None, *, weights: Any = None, feature_names: Sequence[str] | None = None
+    X: Any,
+    y: Any = None,
+    *,
+    weights: Any = None,
+    feature_names: Sequence[str] | None = None,
+    label_kind: LabelKind = "auto",
 ) -> Dataset:
     """A data set of rows that are in memory.
 
@@ -44,26 +50,34 @@ def from_arrays(
         each of its own: int64 if all values are whole numbers (or booleans), float64 if they are
         numbers or some are missing, else categories.
     y : array, Series, Arrow array or list (n_rows,), optional
-        Labels: numbers, strings or booleans.  They become the sorted label map, but for numbers with
-        more than 10,000 different ones, which stay numbers.
+        Labels: numbers, strings or booleans.
     weights : array (n_rows,), optional
         Sample weights ≥ 0.
     feature_names : sequence of str, optional
         Names of the columns of a dense array, which then become columns of their own.
+    label_kind : {"auto", "classes", "numbers"}
+        What labels are: classes, which become the sorted label map, or numbers to predict.  ``"auto"``:
+        classes, but for numbers with more than 10,000 different ones.
 
     Raises
     ------
     DataError
-        If shapes do not fit together, or something cannot be kept exactly as it is.
+        If shapes do not fit together, labels are not of their kind, or something cannot be kept exactly
+        as it is.
+    SettingError
+        If ``label_kind`` is none.
     MissingExtraError
         If X is Arrow data and pyarrow is not installed.
     """
+    problems = Problems("from_arrays")
+    problems.choice("label_kind", label_kind, LABEL_KINDS)
+    problems.raise_if_any()
     columns, n_rows = _columns(X, feature_names)
     label: str | None = None
     classes: Classes | None = None
     codes: Int32 | Float64 | None = None
     if y is not None:
-        classes, codes = encode_labels(y, n_rows)
+        classes, codes = encode_labels(y, n_rows, kind=label_kind)
         label = str(getattr(y, "name", None) or "y")
         while label in columns:
             label += "_"

@@ -18,8 +18,6 @@ MAGIC_BYTES = 6
 UNREADABLE = {
     b"PK\x03\x04": "is a zip archive",
     b"PAR1": "is a Parquet file",
-    b"\xff\xfe": "is UTF-16 text",
-    b"\xfe\xff": "is UTF-16 text",
 }
 
 

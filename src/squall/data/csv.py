@@ -16,9 +16,11 @@ from squall.data.csv_schema import Evidence, label_map
 from squall.data.csv_usable import usable_records
 from squall.data.dataset import Dataset
 from squall.data.dialects import Dialect
+from squall.data.encodings import encoding_problem, in_utf8
 from squall.data.finding import Paths, find_inputs, path_problems
 from squall.data.hints import column_hint
 from squall.data.inputs import Input, Seen, unseen
+from squall.data.labels import LABEL_KINDS, LabelKind
 from squall.data.parsing import read_text
 from squall.data.pieces import Each, split_csv
 from squall.data.reading import Storage, storage_of
@@ -38,17 +40,19 @@ def read_csv(
     path: Paths,
     *,
     label: str | int | None = None,
+    label_kind: LabelKind = "auto",
     weight: str | int | None = None,
     header: bool = True,
     delimiter: str = ",",
     quoting: bool = True,
     missing: Sequence[str] = MISSING,
     categorical: Sequence[str] = (),
+    encoding: str = "utf-8",
     errors: Literal["raise", "skip"] = "raise",
     storage: Storage = None,
     run: Run | None = None,
 ) -> Dataset:
-    """Read CSV or TSV (RFC 4180, UTF-8) into a data set of typed columns.
+    """Read CSV or TSV (RFC 4180) into a data set of typed columns.
 
     The text is streamed into partitions of about 10 MB with bounded memory.  The kind of each
     column is decided over the *whole* set: it is assumed from the first lines, and where later ones
@@ -67,8 +71,10 @@ def read_csv(
         All must have the same columns.
     label : str or int, optional
         Name of the label column; without a header also its number, from 0 on (or from −1
-        backwards).  It is removed from the features; its values become the sorted label
-        map, but for numbers with more than 10,000 different ones, which stay numbers.
+        backwards).  It is removed from the features.
+    label_kind : {"auto", "classes", "numbers"}
+        What labels are: classes, which become the sorted label map, or numbers to predict.  ``"auto"``:
+        classes, but for numbers with more than 10,000 different ones.
     weight : str or int, optional
         Name (or number) of the column that holds sample weights >= 0; removed from the features.
     header : bool
@@ -81,6 +87,10 @@ def read_csv(
         Texts that mean "no value".
     categorical : sequence of str
         Columns that are text whatever they look like, so that codes keep leading zeros.
+    encoding : str
+        Of the text, as Python names it (``"cp1252"``, ``"utf-16"``, …).  UTF-16 and UTF-32 are recognised by
+        their byte-order mark.  Text that is not UTF-8 is read in one stream, and all of it must be
+        in its encoding.
     errors : {"raise", "skip"}
         What to do about rows that have another number of fields, quotes that do not match, text that
         is not UTF-8, an infinite number, no label or no weight.  Skipped ones are counted, and the first ten
@@ -108,23 +118,27 @@ def read_csv(
         none, or they are written with decimal commas or separators), or rows were skipped; each
         time, not only when the text is parsed.
     """
-    _check_settings(path, label, weight, header, delimiter, quoting, missing, categorical, errors)
+    _check_settings(
+        path, label, label_kind, weight, header, delimiter, quoting, missing, categorical, encoding, errors
+    )
     dialect = Dialect(
         header, ord(delimiter), [m.encode() for m in dict.fromkeys(missing)], ord('"') if quoting else 0
     )
-    form = CsvFormat(dialect, label, weight, sorted(set(categorical)), errors)
-    return read_text(form, find_inputs(path), storage_of(storage, run), run)
+    form = CsvFormat(dialect, label, weight, sorted(set(categorical)), errors, label_kind=label_kind)
+    return read_text(form, in_utf8(find_inputs(path), encoding), storage_of(storage, run), run)
 
 
 def _check_settings(
     path: Any,
     label: Any,
+    label_kind: Any,
     weight: Any,
     header: Any,
     delimiter: Any,
     quoting: Any,
     missing: Any,
     categorical: Any,
+    encoding: Any,
     errors: Any,
 ) -> None:
     problems = Problems("read_csv")
@@ -152,6 +166,11 @@ def _check_settings(
             problems.add(f"{setting}={value!r} is not a sequence of strings")
         elif not all(map(is_storable, value)):
             problems.add(f"{setting}={value!r} holds a lone surrogate, which no file can")
+    if wrong := encoding_problem(encoding):
+        problems.add(wrong)
+    problems.choice("label_kind", label_kind, LABEL_KINDS)
+    if label_kind == "numbers" and isinstance(label, str) and label in categorical:
+        problems.add(f'label_kind="numbers", and categorical= names the label {label!r}: it cannot be both')
     problems.choice("errors", errors, ["raise", "skip"])
     problems.raise_if_any()
 
@@ -178,6 +197,7 @@ class CsvFormat:
     columns: list[tuple[str, str]] | None = None  # names and roles, where they are known beforehand
     name: str = "csv"
     n_features: int = 0  # to which text is hashed while it is read; 0: it stays text
+    label_kind: LabelKind = "auto"
 
     version = 4
 
@@ -189,6 +209,8 @@ class CsvFormat:
         else:
             names = [name for name, _ in self.columns]
             evidence = Evidence.none(names, [role for _, role in self.columns])
+        evidence.label_kind = self.label_kind
+        evidence.many_numbers = self.label_kind == "numbers" and "label" in evidence.roles
         skipped = Skipped(self.errors == "skip")
         parser = CsvParser(evidence, self._forced_text(names), lambda _: None, BLOCK_BYTES, skipped)
         parser.fits = False  # nothing is known to be tried
@@ -291,7 +313,7 @@ class CsvFormat:
             return names.index(str(wanted))
         hint = column_hint(str(wanted), names)
         if len(names) == 1:  # the line was not cut at all: probably it is cut elsewhere
-            other = max("\t;|", key=names[0].count)
+            other = max("\t;|,", key=names[0].count)
             if other in names[0]:
                 hint = f"the file looks separated by {other!r}: give delimiter={other!r}"
         if setting == "label":

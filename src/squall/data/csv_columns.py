@@ -20,7 +20,10 @@ from squall.data.streams import Piece, lines_before
 from squall.errors import DataError
 from squall.records import Float64, Int32, Int64
 
-UTF8_FIX = "convert the file, for example with: iconv -f latin1 -t utf-8"
+UTF8_FIX = (
+    'give the encoding that the file was written in, such as read_csv(…, encoding="cp1252"), or convert '
+    "it, for example with: iconv -f cp1252 -t utf-8"
+)
 
 Mask = npt.NDArray[np.bool_]
 

@@ -125,7 +125,7 @@ class CsvParser:
         for row in np.flatnonzero(~usable).tolist():
             self._skipped.add(
                 DataError(
-                    f"the label {name!r} is {chunk.text(row, column)!r}, and no number like those before it",
+                    f"the label {name!r} is {chunk.text(row, column)!r}, and no number as others are",
                     where=chunk.where(row, column),
                     fix='correct the row, or leave such rows out: errors="skip"',
                 )

@@ -15,7 +15,7 @@ import numpy as np
 from squall._kernels import CSV_FLOAT, CSV_INTEGER, CSV_TEXT, CSV_WIDE_INTEGER, StringDictionary, csv_kind
 from squall.data.csv_columns import Chunk
 from squall.data.csv_text import is_infinite, is_plain, notation
-from squall.data.labels import MAX_CLASSES, Classes, check_class_count, sorted_classes
+from squall.data.labels import MAX_CLASSES, Classes, LabelKind, check_class_count, sorted_classes
 from squall.errors import DataError
 from squall.records import CategoricalColumn, Int32
 
@@ -41,7 +41,9 @@ class Evidence:
     labels : list of str
         Different texts of the label, but for those that are numbers and too many to be classes.
     many_numbers : bool
-        Whether they are.
+        Whether they are, or are to be numbers.
+    label_kind : str
+        What they were said to be; see :func:`squall.data.labels.are_numbers`.
     notes : dict of int to str
         What is to be said of a column, and where that shows.
     """
@@ -53,6 +55,7 @@ class Evidence:
     labels: list[str] = field(default_factory=list)
     notes: dict[int, str] = field(default_factory=dict)
     many_numbers: bool = False
+    label_kind: LabelKind = "auto"
 
     @staticmethod
     def none(names: list[str], roles: list[str]) -> Evidence:
@@ -69,6 +72,7 @@ class Evidence:
             [*self.labels],
             dict(self.notes),
             self.many_numbers,
+            self.label_kind,
         )
 
     def include(self, other: Evidence) -> None:
@@ -85,12 +89,12 @@ class Evidence:
         Raises
         ------
         DataError
-            If they are too many, and no numbers.
+            If they are too many, and no numbers or to be classes.
         """
         if not self.many_numbers and len(self.labels) <= MAX_CLASSES:
             return
         column = self.roles.index("label")
-        if forced_text or csv_kind(self.seen[column]) == "text":
+        if forced_text or self.label_kind == "classes" or csv_kind(self.seen[column]) == "text":
             check_class_count(MAX_CLASSES + 1, f"{where}: column {self.names[column]!r}")
         self.labels, self.many_numbers = [], True
 

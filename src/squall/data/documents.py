@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 from squall.data.csv_chunks import read_records
 from squall.data.csv_columns import Chunk
 from squall.data.dialects import Dialect
+from squall.data.encodings import UndecodableError
 from squall.data.hints import column_hint
 from squall.data.inputs import Input, Seen
 from squall.data.skipped import Skipped
@@ -47,7 +48,11 @@ class FileDocuments:
     def read(self, skipped: Skipped, seen: Seen) -> Iterator[Document]:
         """All of them."""
         for source in self._inputs:
-            raw = b"".join(read_chunks(source, 1 << 16, seen)) if source.size else b""
+            try:
+                raw = b"".join(read_chunks(source, 1 << 16, seen)) if source.size else b""
+            except UndecodableError as error:
+                skipped.add(error)
+                continue
             text = _decoded(raw, self._encoding, source.name, skipped)
             if text is not None:
                 yield Document(text, folder_of(source) if self._labelled else None)

@@ -5,7 +5,7 @@ Numbers of which there are too many different ones to be classes stay numbers, w
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,23 +15,29 @@ from squall.errors import DataError
 from squall.records import Float64, Int32
 
 MAX_CLASSES = 10_000
+LabelKind = Literal["auto", "classes", "numbers"]
+LABEL_KINDS: tuple[LabelKind, ...] = ("auto", "classes", "numbers")
+"""What labels may be said to be; "auto": classes, but for numbers that are too many different ones."""
+
 _FEW = 1 << 16
 
 Classes = npt.NDArray[Any]  # (n_classes,) sorted: numbers as numbers, strings as text
 
 
-def encode_labels(y: Any, n_rows: int, where: str = "y") -> tuple[Classes | None, Int32 | Float64]:
+def encode_labels(
+    y: Any, n_rows: int, where: str = "y", kind: LabelKind = "auto"
+) -> tuple[Classes | None, Int32 | Float64]:
     """(sorted distinct labels, code of each row) of a NumPy array, list or pandas Series.
 
-    Numbers with more than 10,000 different ones are no classes: (None, the numbers).  A column vector
-    is flattened, as scikit-learn does.
+    Labels that are no classes (`are_numbers`) are (None, the numbers).  A column vector is flattened, as
+    scikit-learn does.
 
     Raises
     ------
     DataError
         If the length is not ``n_rows``, a label is missing or not finite, labels are of
-        mixed or unusable types, there are more than 10,000 different texts, or numbers that
-        float64 would round.
+        mixed or unusable types, not of the kind that was asked for, there are more than 10,000
+        different texts, or numbers that float64 would round.
     """
     values = _one_dimension(y, where)
     if len(values) != n_rows:
@@ -43,9 +49,8 @@ def encode_labels(y: Any, n_rows: int, where: str = "y") -> tuple[Classes | None
     _refuse_missing(y, values, where)
     values = _usable(values, where)
     classes, codes = _distinct(values)
-    if len(classes) > MAX_CLASSES and classes.dtype.kind in "iuf":
+    if are_numbers(kind, len(classes), values.dtype.kind in "biuf", where):
         return None, exact_numbers(values, where)
-    check_class_count(len(classes), where)
     check_storable((label for label in classes.tolist() if isinstance(label, str)), where)
     return classes, codes
 
@@ -83,13 +88,32 @@ def exact_numbers(values: npt.NDArray[Any], where: str) -> Float64:
     return numbers
 
 
+def are_numbers(kind: LabelKind, n_different: int, numeric: bool, where: str) -> bool:
+    """Whether labels stay numbers, without a map: as asked, or because they are too many to be classes.
+
+    Raises
+    ------
+    DataError
+        If they are to be numbers and are not, or to be classes (or text) and are too many.
+    """
+    if kind == "numbers" and not numeric:
+        raise DataError(
+            "the labels are to be numbers, and are text", where=where, fix='leave label_kind="numbers" out'
+        )
+    if kind == "numbers" or (kind == "auto" and numeric and n_different > MAX_CLASSES):
+        return True
+    check_class_count(n_different, where)
+    return False
+
+
 def check_class_count(n: int, where: str) -> None:
     """Refuse more distinct labels than classification can mean."""
     if n > MAX_CLASSES:
         raise DataError(
             f"there are more than {MAX_CLASSES:,} different labels",
             where=where,
-            fix="a label is a class; is this an identifier, or a quantity to put into classes first?",
+            fix='a label is a class: is this an identifier? Quantities are read with label_kind="numbers",'
+            " or put into classes first",
         )
 
 

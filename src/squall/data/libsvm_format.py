@@ -10,7 +10,7 @@ import numpy as np
 
 from squall._kernels import LibsvmParser
 from squall.data.inputs import Input, Seen
-from squall.data.labels import MAX_CLASSES
+from squall.data.labels import MAX_CLASSES, LabelKind, are_numbers
 from squall.data.pieces import Each, split_lines
 from squall.data.skipped import Skipped, skipped_warnings
 from squall.data.streams import Piece, is_splittable, line_chunks, lines_before
@@ -64,6 +64,7 @@ class LibsvmFormat:
     wider: str = "raise"
     duplicates: str = "raise"
     errors: str = "raise"
+    label_kind: LabelKind = "auto"
 
     name = "libsvm"
     version = 2
@@ -82,7 +83,8 @@ class LibsvmFormat:
         base = (0 if seen["least"] == 0 else 1) if self.base is None else self.base
         labels = sorted(seen["labels"])
         # Where most rows have a label of their own the rest will hardly share them.
-        if len(labels) > MAX_CLASSES or len(labels) > max(_FEW_LABELS, seen["n_rows"] / 2):
+        many = len(labels) > MAX_CLASSES or len(labels) > max(_FEW_LABELS, seen["n_rows"] / 2)
+        if self.label_kind == "numbers" or (many and self.label_kind == "auto"):
             return LibsvmSchema(base, [], many_numbers=True)
         return LibsvmSchema(base, labels)
 
@@ -123,7 +125,9 @@ class LibsvmFormat:
         if base is None:
             base = 0 if any(s.least == 0 for s in seen) else 1
         labels = sorted({label for s in seen for label in s.labels})
-        if len(labels) > MAX_CLASSES or any(s.many_numbers for s in seen):
+        n_different = MAX_CLASSES + 1 if any(s.many_numbers for s in seen) else len(labels)
+        has_labels = any(s.has_labels for s in seen)
+        if has_labels and are_numbers(self.label_kind, n_different, True, where):
             return LibsvmSchema(base, [], many_numbers=True)
         return LibsvmSchema(base, labels)
 

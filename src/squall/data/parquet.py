@@ -13,6 +13,7 @@ from squall.data.dataset import Dataset
 from squall.data.finding import Paths, find_inputs, path_problems
 from squall.data.ingest import store_blocks
 from squall.data.inputs import Input, Seen
+from squall.data.labels import LABEL_KINDS, LabelKind
 from squall.data.parquet_reader import ParquetReader
 from squall.data.reading import Storage, storage_of, stored_dataset
 from squall.records import Manifest
@@ -24,6 +25,7 @@ def read_parquet(
     path: Paths,
     *,
     label: str | None = None,
+    label_kind: LabelKind = "auto",
     weight: str | None = None,
     columns: Sequence[str] | None = None,
     categorical: Sequence[str] = (),
@@ -46,8 +48,9 @@ def read_parquet(
         Files, folders (all ``*.parquet`` below them), patterns or URLs, as for `read_csv`; of objects in
         a store the ranges that are needed are asked for.
     label : str, optional
-        The label column; it is removed from the features, its values become the sorted label
-        map, but for numbers with more than 10,000 different ones, which stay numbers.
+        The label column; it is removed from the features.
+    label_kind : {"auto", "classes", "numbers"}
+        What labels are; as for `read_csv`.
     weight : str, optional
         The column of sample weights ≥ 0; it is removed from the features.
     columns : sequence of str, optional
@@ -76,15 +79,15 @@ def read_parquet(
         If a column holds no value at all; if values are written in folders' names (``year=2020/``),
         which are not read.
     """
-    _check_settings(path, label, weight, columns, categorical)
+    _check_settings(path, label, label_kind, weight, columns, categorical)
     pyarrow("read_parquet")
     inputs, store = find_inputs(path, "*.parquet"), storage_of(storage)
     _warn_of_hive(inputs)
     chosen = None if columns is None else list(columns)
-    settings = [label, weight, chosen, sorted(set(categorical))]
+    settings = [label, label_kind, weight, chosen, sorted(set(categorical))]
 
     def write(prefix: str, seen: Seen) -> Manifest:
-        reader = ParquetReader(inputs, label, weight, chosen, list(categorical))
+        reader = ParquetReader(inputs, label, weight, chosen, list(categorical), label_kind)
         partitions, missing = store_blocks(store, prefix, reader.blocks(seen))
         return Manifest(
             rows=reader.n_rows,
@@ -103,8 +106,11 @@ def read_parquet(
     return stored_dataset("parquet", _READER_VERSION, inputs, settings, store, write)
 
 
-def _check_settings(path: Any, label: Any, weight: Any, columns: Any, categorical: Any) -> None:
+def _check_settings(
+    path: Any, label: Any, label_kind: Any, weight: Any, columns: Any, categorical: Any
+) -> None:
     problems = Problems("read_parquet")
+    problems.choice("label_kind", label_kind, LABEL_KINDS)
     for problem in path_problems(path):
         problems.add(problem)
     for name, value in (("label", label), ("weight", weight)):

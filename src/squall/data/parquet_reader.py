@@ -12,7 +12,7 @@ from squall.data.arrow import Kind, Sort, arrow_column, kind_of, pyarrow, sort_o
 from squall.data.csv_columns import Mask
 from squall.data.hints import column_hint
 from squall.data.inputs import Input, Seen, unseen
-from squall.data.labels import MAX_CLASSES, Classes, check_class_count
+from squall.data.labels import Classes, LabelKind, are_numbers
 from squall.data.parquet_file import batches_of, null_count, opened, stored_bytes, types
 from squall.errors import DataError
 from squall.records import CategoricalColumn, Column, ColumnSpec, Float64, Int32, NumericColumn, RawBlock
@@ -34,6 +34,8 @@ class ParquetReader:
         The features; all if None.
     categorical : list of str
         Features that are categories, whatever their type.
+    label_kind : str
+        As for :func:`squall.data.labels.are_numbers`.
 
     Attributes
     ----------
@@ -57,7 +59,9 @@ class ParquetReader:
         weight: str | None,
         columns: list[str] | None,
         categorical: list[str],
+        label_kind: LabelKind = "auto",
     ) -> None:
+        self._label_kind = label_kind
         self._inputs, self._label, self._weight = inputs, label, weight
         self._dtypes: list[dict[str, Any]] = []
         self.n_rows = n_bytes = 0
@@ -171,7 +175,7 @@ class ParquetReader:
     # -------------------------------------------------------------------------------- labels
 
     def _find_classes(self, label: str) -> Classes | None:
-        """The sorted label map; None if labels are numbers, too many to be classes."""
+        """The sorted label map; None if labels are numbers."""
         sort = self._sort(label)
         if sort not in ("whole", "number", "text"):
             raise DataError(
@@ -182,9 +186,8 @@ class ParquetReader:
         values: set[Any] = set()
         for found, row, table in self._tables([label], [label] if sort == "text" else []):
             values.update(self._labels_of(table.column(0), sort, found, row))
-            if len(values) > MAX_CLASSES and sort != "text":
+            if are_numbers(self._label_kind, len(values), sort != "text", f"{found.name}: column {label!r}"):
                 return None
-            check_class_count(len(values), f"{found.name}: column {label!r}")
         return np.array(sorted(values))
 
     def _labels_of(self, column: Any, sort: Sort, found: Input, first_row: int) -> list[Any]:

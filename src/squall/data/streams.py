@@ -1,13 +1,13 @@
-"""Text of inputs, decompressed on the way; the compression is known by its first bytes."""
+"""Text of inputs, decompressed and made UTF-8 on the way; the compression is known by its first bytes."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from squall.data.compression import MAGIC_BYTES, is_damage, opener_of
+from squall.data.encodings import MARK_BYTES, EncodedInput, Utf8Stream, marked_encoding
 from squall.data.inputs import Input, Seen, unseen
 from squall.errors import DataError
 
@@ -16,31 +16,36 @@ MAX_RECORD = 256_000_000
 
 
 def is_splittable(source: Input) -> bool:
-    """Whether reading may begin at any place: where it is, and because it is not compressed.
+    """Whether reading may begin at any place: where it is, as it is neither compressed nor in UTF-16.
 
     Raises
     ------
     DataError
         If it is empty or of a kind that is not read.
     """
-    return source.has_ranges and _opener(source) is None
+    if not source.has_ranges:
+        return False
+    start = _start_of(source)
+    return opener_of(start, source.name) is None and marked_encoding(start) is None
 
 
-def _opener(source: Input) -> Callable[[Any], Any] | None:
+def _start_of(source: Input) -> bytes:
     with source.open(0, unseen) as file:
-        start = _start(file)
-    return opener_of(start, source.name)
+        return _read_start(file, MAGIC_BYTES)
 
 
-def _start(file: io.RawIOBase) -> bytes:
+def _read_start(file: Any, size: int) -> bytes:
     start = b""
-    while len(start) < MAGIC_BYTES and (more := file.read(MAGIC_BYTES - len(start))):
+    while len(start) < size and (more := file.read(size - len(start))):
         start += more
     return start
 
 
 class Text:
-    """The decompressed bytes of an input, from a place on.
+    """The decompressed bytes of an input, from a place on; UTF-8 where they are text.
+
+    Text that begins with the byte-order mark of UTF-16 or UTF-32, and that of an `EncodedInput`, becomes
+    UTF-8; such inputs have one piece only.
 
     Parameters
     ----------
@@ -54,12 +59,14 @@ class Text:
     ------
     DataError
         Also by `fill`: if it cannot be read, is empty, of a kind that is not read, or compressed
-        and damaged or cut short.
+        and damaged or cut short; if it is not in its encoding.
     """
 
     def __init__(self, source: Input, start: int = 0, seen: Seen = unseen) -> None:
         self._name = source.name
-        opener = _opener(source) if start == 0 else None
+        self._is_new, self._held = start == 0, b""
+        self._encoding = source.encoding if isinstance(source, EncodedInput) else None
+        opener = opener_of(_start_of(source), source.name) if start == 0 else None
         self._raw = source.open(start, seen)
         try:
             self._file: Any = self._raw if opener is None else opener(self._raw)
@@ -83,7 +90,7 @@ class Text:
         n = 0
         while n < len(buffer):
             try:
-                more = self._file.readinto(buffer[n:])
+                more = self._read(buffer[n:])
             except Exception as error:
                 if isinstance(error, DataError) or not is_damage(error):
                     raise
@@ -95,6 +102,20 @@ class Text:
             if not more:
                 break
             n += more
+        return n
+
+    def _read(self, buffer: memoryview) -> int:
+        if self._is_new:
+            self._is_new = False
+            self._held = _read_start(self._file, MARK_BYTES)
+            encoding = self._encoding or marked_encoding(self._held)
+            if encoding is not None:
+                self._file = Utf8Stream(self._file, self._held, encoding, self._name)
+                self._held = b""
+        if not self._held:
+            return self._file.readinto(buffer) or 0
+        n = min(len(self._held), len(buffer))
+        buffer[:n], self._held = self._held[:n], self._held[n:]
         return n
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -44,6 +44,13 @@ class ColumnSummary(msgspec.Struct, frozen=True):
     distinct: int | None = None  # None: more than 10,000, or not counted
     top: list[tuple[str, int]] = []  # the most frequent texts, and how often
     histogram: list[int] = []  # about how many are in each of 16 equal parts from min to max
+
+    def most_frequent(self, shown: Callable[[str], str]) -> str:
+        """The three most frequent texts, with their share of the rows, or how often they come."""
+        if len(self.top) == _TOP and self.top[0][1] == 1:
+            return "all different"
+        shares = [f"{n / self.rows:.0%}" if n >= self.rows / 100 else f"{n:,}×" for _, n in self.top[:3]]
+        return ", ".join(f"{shown(text)} {share}" for (text, _), share in zip(self.top, shares, strict=False))
 
     def bars(self) -> str:
         """The histogram as one line of blocks."""
@@ -87,7 +94,7 @@ def _cells(c: ColumnSummary) -> list[str]:
     missing = f"{c.missing:,}" if c.missing else ""
     distinct = f"{c.distinct:,}" if c.distinct is not None else f"> {MAX_DISTINCT:,}" if c.width == 1 else ""
     numbers = ["" if x is None else f"{x:.4g}" for x in (c.min, c.mean, c.max, c.std)]
-    top = ", ".join(f"{text} {n / max(c.rows, 1):.0%}" for text, n in c.top[:3])
+    top = c.most_frequent(str)
     zeros = f"{c.zeros:.1%} zeros" if c.zeros else ""
     return [c.name, kind, missing, distinct, *numbers, top or zeros or c.bars()]
 

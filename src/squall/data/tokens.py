@@ -13,7 +13,7 @@ import numpy as np
 
 from squall.data.counts import CountRows
 from squall.data.documents import Document
-from squall.data.labels import MAX_CLASSES, Classes, check_class_count, exact_numbers, sorted_classes
+from squall.data.labels import Classes, LabelKind, are_numbers, exact_numbers, sorted_classes
 from squall.errors import DataError
 from squall.records import Float64, Int32, Int64
 
@@ -50,6 +50,8 @@ class TextReader:
     spool : file
         Where counts wait, in no more memory than there are different words, until it is known which of
         them are wanted.
+    label_kind : str
+        As for :func:`squall.data.labels.are_numbers`.
 
     Attributes
     ----------
@@ -65,7 +67,12 @@ class TextReader:
     """
 
     def __init__(
-        self, documents: Iterator[Document], rule: Rule, vocabulary: list[str] | None, spool: IO[bytes]
+        self,
+        documents: Iterator[Document],
+        rule: Rule,
+        vocabulary: list[str] | None,
+        spool: IO[bytes],
+        label_kind: LabelKind = "auto",
     ) -> None:
         self._rule, self._spool, self._fixed = rule, spool, vocabulary is not None
         self._place = {word: i for i, word in enumerate(vocabulary or [])}
@@ -78,7 +85,7 @@ class TextReader:
         self.classes: Classes | None = None
         self._label_of: Int32 | Float64 = np.zeros(0, dtype=np.int32)  # by number of its text
         if self._labels:
-            self.classes, self._label_of = _labels_of(list(self._labels))
+            self.classes, self._label_of = _labels_of(list(self._labels), label_kind)
 
     def _count(self, chunk: list[Document]) -> None:
         """Spool the counts of some documents, with words and labels in order of first appearance."""
@@ -135,13 +142,12 @@ class TextReader:
             yield CountRows(n_words, words[order], counts[order], labels)
 
 
-def _labels_of(texts: list[str]) -> tuple[Classes | None, Int32 | Float64]:
+def _labels_of(texts: list[str], kind: LabelKind) -> tuple[Classes | None, Int32 | Float64]:
     """(label map, class of each text); (None, the numbers that they are), if they are too many."""
     numeric, integer = _all_numbers(texts)
-    if len(texts) > MAX_CLASSES and numeric:
-        kind = int if integer else float
-        return None, exact_numbers(np.array([kind(text) for text in texts]), "label")
-    check_class_count(len(texts), "label")
+    if are_numbers(kind, len(texts), numeric, "label"):
+        number = int if integer else float
+        return None, exact_numbers(np.array([number(text) for text in texts]), "label")
     return sorted_classes(texts, numeric, integer)
 
 

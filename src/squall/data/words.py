@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import os
 import re
 import tempfile
@@ -15,8 +14,10 @@ from squall.config import Problems
 from squall.data.counts import count_blocks, write_counts
 from squall.data.dataset import Dataset
 from squall.data.documents import CsvDocuments, Documents, FileDocuments, LineDocuments, folder_of
+from squall.data.encodings import encoding_problem, in_utf8, keeps_ascii
 from squall.data.finding import Paths, find_below, path_problems
 from squall.data.inputs import Seen
+from squall.data.labels import LABEL_KINDS, LabelKind
 from squall.data.reading import Storage, storage_of, stored_dataset
 from squall.data.skipped import Skipped, skipped_warnings
 from squall.data.tokens import Rule, TextReader
@@ -32,6 +33,7 @@ def read_text(
     *,
     column: str | None = None,
     label: str | None = None,
+    label_kind: LabelKind = "auto",
     documents: Literal["file", "line"] | None = None,
     vocabulary: Vocabulary = None,
     token_pattern: str = r"\b\w\w+\b",
@@ -60,6 +62,8 @@ def read_text(
         The files are CSV files with a header, and this column holds the documents.
     label : str, optional
         With ``column`` the column of labels; without, ``"folder"``: the name of each file's folder.
+    label_kind : {"auto", "classes", "numbers"}
+        What labels are; as for `read_csv`.
     documents : str, optional
         Without ``column``: whether each ``"file"`` or each ``"line"`` is a document.  May be left out
         where ``path`` is a folder, a pattern or a list: then each file is.
@@ -79,10 +83,11 @@ def read_text(
     separator : str
         What is between the fields of a CSV file: one ASCII character.
     encoding : str
-        Of the text.
+        Of the text, as Python names it.  UTF-16 and UTF-32 are recognised by their byte-order mark.
     errors : {"raise", "skip"}
         What to do about a document that is not text in that encoding, or a malformed record.  Skipped ones
-        are counted, and the first ten told.
+        are counted, and the first ten told.  (Lines and records of text whose lines cannot be told before
+        it is decoded, such as UTF-16, are not skipped for their encoding.)
     storage : str, path or ObjectStore, optional
         Where to keep the data set; see :func:`squall.data.objects.default_storage`.
 
@@ -105,6 +110,7 @@ def read_text(
             "path": path,
             "column": column,
             "label": label,
+            "label_kind": label_kind,
             "documents": documents,
             "token_pattern": token_pattern,
             "lowercase": lowercase,
@@ -120,6 +126,8 @@ def read_text(
     words = read_vocabulary(vocabulary)
     found_below = find_below(path)
     inputs, store = [found for _, found in found_below], storage_of(storage)
+    if not keeps_ascii(encoding):
+        inputs, encoding = in_utf8(inputs, encoding), "utf-8"
     if column is None and documents is None:
         if isinstance(path, str | os.PathLike) and len(inputs) == 1 and not found_below[0][0]:
             raise SettingError(
@@ -138,7 +146,7 @@ def read_text(
     def write(prefix: str, seen: Seen) -> Manifest:
         skipped = Skipped(errors == "skip")
         with tempfile.TemporaryFile() as spool:
-            reader = TextReader(found.read(skipped, seen), rule, words, spool)
+            reader = TextReader(found.read(skipped, seen), rule, words, spool, label_kind)
             known = reader.vocabulary
             blocks = count_blocks(reader.rows(), len(known))
             manifest = write_counts(store, prefix, blocks, len(known), known, inputs[0].name)
@@ -151,7 +159,18 @@ def read_text(
         )
 
     folders = [folder_of(source) for source in inputs] if label == "folder" and column is None else []
-    settings = [column, label, documents, words, folders, separator, encoding, errors, _plain(rule)]
+    settings = [
+        column,
+        label,
+        label_kind,
+        documents,
+        words,
+        folders,
+        separator,
+        encoding,
+        errors,
+        _plain(rule),
+    ]
     return stored_dataset("text", _READER_VERSION, inputs, settings, store, write)
 
 
@@ -199,10 +218,10 @@ def _wrong_sources(s: dict[str, Any]) -> list[str]:
         or separator in '"\r\n\0'
     ):
         wrong.append(f"separator={separator!r} is not one ASCII character other than a quote or line end")
-    try:
-        codecs.lookup(s["encoding"])
-    except (LookupError, TypeError):
-        wrong.append(f"encoding={s['encoding']!r} is not known")
+    if problem := encoding_problem(s["encoding"]):
+        wrong.append(problem)
+    if s["label_kind"] not in LABEL_KINDS:
+        wrong.append(f"label_kind={s['label_kind']!r} is none of {', '.join(map(repr, LABEL_KINDS))}")
     if s["errors"] not in ("raise", "skip"):
         wrong.append(f'errors={s["errors"]!r} is neither "raise" nor "skip"')
     return wrong

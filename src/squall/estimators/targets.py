@@ -135,9 +135,10 @@ class ClassTarget(Target):
     def _checked_classes(self, classes: npt.NDArray[Any] | None, most: int) -> npt.NDArray[Any]:
         if classes is None:
             raise DataError(
-                f"Unknown label type: continuous. There are more than {MAX_CLASSES:,} different labels",
+                "Unknown label type: continuous. They are numbers to predict, as they were read, or because "
+                f"there are more than {MAX_CLASSES:,} different ones",
                 where=self._where,
-                fix="a label is a class; is this an identifier, or a quantity (then use a regression)?",
+                fix='use a regression; or read them as classes: label_kind="classes"',
             )
         if len(classes) < 2:
             only = classes.tolist()[0]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from squall.config import Run, is_isolated
+from squall.data.encodings import EncodedInput
 from squall.data.inputs import Input, LocalFile
 from squall.data.objects import ObjectStore
 from squall.records import Bill
@@ -46,7 +47,8 @@ def calls_of(run: Run, inputs: list[Input], store: ObjectStore) -> Calls | None:
     """
     if calls.inside:
         return None
-    local = store.folder is not None or any(isinstance(source, LocalFile) for source in inputs)
+    plain = [source.source if isinstance(source, EncodedInput) else source for source in inputs]
+    local = store.folder is not None or any(isinstance(source, LocalFile) for source in plain)
     if local and is_isolated(run.resolve_backend()):
         return None
     return Calls(run)
