@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -145,10 +146,13 @@ def test_all_wrong_settings_are_told_at_once(cli: Run, small: Path) -> None:
 
 def test_each_model_takes_its_own_options(cli: Run, small: Path) -> None:
     _, _, err = cli("train", "mf", small, "--label", "y", "--optimizer", "adam", "--l1", "1", "--epochs", "0",
-                    "--task", "regression", "--n-features", "8")  # fmt: skip
+                    "--task", "regression", "--n-features", "8",
+                    "--n-components", "3", "--vocabulary", "words.txt")  # fmt: skip
     for told in (
         "--label is not an option of mf, but of logistic, linear, fm",
         "--optimizer is not an option of mf, but of logistic, linear, fm",
+        "--n-components is not an option of mf, but of lda",
+        "--vocabulary is not an option of mf, but of lda",
         "--task is not an option of mf, but of fm",
         "--n-features is not an option of mf",
         "--l1 is not an option of mf",
@@ -197,6 +201,84 @@ def test_ratings_are_trained_and_a_stored_set_is_predicted(cli: Run, tmp_path: P
     assert cli("ingest", "u.data", "--to", "stored", "--format", "ratings")[0] == 0
     assert cli("predict", "m", "stored")[1] == cli("predict", "m", "u.data")[1]
     assert len(cli("predict", "m", "stored")[1].splitlines()) == len(pairs) + 1
+
+
+PETS = ["the cat dog cat pet", "the sun moon sun star", "the pet cat dog", "a moon star sun"] * 15
+
+
+def test_topics_are_trained_predicted_and_shown_again(cli: Run, tmp_path: Path) -> None:
+    (tmp_path / "pets.txt").write_text("\n".join(PETS))
+    code, out, err = cli("train", "lda", "pets.txt", "--n-components", "2", "--out", "m", "--epochs", "10")
+    assert code == 0, err
+    assert "60 documents of 6 words" in out, "the word of more than half of them is left out"
+    assert "topic model on 1 local function" in out and "perplexity" in out
+    topics = re.findall(r"^ *\d +(\d+\.\d)% +(.+)$", out, flags=re.MULTILINE)
+    assert sum(float(share) for share, _ in topics) == pytest.approx(100, abs=0.2)
+    assert sorted(sorted(words.split()[:3]) for _, words in topics) == [
+        ["cat", "dog", "pet"],
+        ["moon", "star", "sun"],
+    ]
+
+    header, *rows = cli("predict", "m", "pets.txt")[1].splitlines()
+    assert header == "topic 0,topic 1"
+    shares = np.array([row.split(",") for row in rows], dtype=float)
+    assert (shares[0::2].argmax(axis=1) != shares[1::2].argmax(axis=1)).all()
+
+    job = re.findall(r"job (\S+) ", out)[0]
+    again = cli("plot", job)[1]
+    assert "loss over 10 epochs" in again
+    assert out[out.index("Topics, their share") :].startswith(
+        again[again.index("Topics, their share") :].strip()
+    )
+    (tmp_path / "m").write_text("something else")
+    assert "Topics" not in cli("plot", job)[1]
+
+
+def test_topics_of_folders_and_of_bags_of_words(cli: Run, tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    for number, text in enumerate(PETS):
+        (tmp_path / "texts" / f"{number}.txt").write_text(text)
+    (tmp_path / "docword.pets").write_text(
+        "20\n3\n40\n" + "".join(f"{d} 1 2\n{d} {2 + d % 2} 3\n" for d in range(1, 21))
+    )
+    (tmp_path / "words").write_text("cat\nsun\nmoon\n")
+    code, out, err = cli("train", "lda", "texts", "--n-components", "2", "--out", "m", "--test", "0")
+    assert code == 0, err
+    assert "60 documents of 6 words" in out and "perplexity" not in out
+    assert len(cli("predict", "m", "texts")[1].splitlines()) == 61
+    code, out, err = cli(
+        "train", "lda", "docword.pets", "--vocabulary", "words", "--n-components", "2", "--out", "b"
+    )
+    assert code == 0, err
+    assert set(re.findall(r"% +(\w+) (\w+) (\w+)$", out, flags=re.MULTILINE)[0]) == {"cat", "sun", "moon"}
+    assert len(cli("predict", "b", "docword.pets")[1].splitlines()) == 21
+    out = cli("train", "lda", "docword.pets", "--n-components", "2", "--out", "b")[1]
+    assert "3 words without names" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["train", "lda", "{small}"], "is a csv file, by its name, and topics are of texts or of counts"),
+        (["train", "lda", "nowhere.txt"], "nowhere.txt"),
+        (["train", "lda", "pets.txt", "--n-components", "0", "--epochs", "0"], "2 settings are wrong"),
+        (["train", "lda", "pets.txt", "--label", "y"], "--label is not an option of lda, but of logistic"),
+        (["train", "lda", "pets.txt", "--learning-rate", "1"], "--learning-rate is not an option of lda"),
+        (["train", "lda", "stored"], "it has text in column"),
+        (["train", "lda", "stored", "--vocabulary", "pets.txt"], "--vocabulary: for reading a file"),
+        (["train", "ldaa", "pets.txt"], "did you mean"),
+        (["train", "mf", "pets.txt"], "pets.txt"),
+    ],
+)  # fmt: skip
+def test_what_holds_no_documents_is_told(
+    cli: Run, small: Path, tmp_path: Path, words: list[str], told: str
+) -> None:
+    (tmp_path / "pets.txt").write_text("\n".join(PETS))
+    if "stored" in words:
+        assert cli("ingest", small, "--to", "stored", "--label", "income-per-year")[0] == 0
+    code, _, err = cli(*(word.format(small=small) for word in words))
+    assert code == 1, err
+    assert told in err
 
 
 def test_a_missing_file_and_a_missing_model(cli: Run, small: Path) -> None:

@@ -170,7 +170,8 @@ def train(
     model: Annotated[
         str,
         typer.Argument(
-            help="logistic (classes), linear (numbers), fm (factorisation machine) or mf (ratings).",
+            help="logistic (classes), linear (numbers), fm (factorisation machine), mf (ratings) or "
+            "lda (topics).",
             show_default=False,
         ),
     ],
@@ -189,8 +190,12 @@ def train(
     l2: Annotated[float | None, typer.Option(help="Weight of the L2 penalty.")] = None,
     task: Annotated[str | None, typer.Option(help="Of fm: classification or regression.")] = None,
     n_factors: Annotated[int | None, typer.Option(help="Of fm and mf: length of the vectors.")] = None,
+    n_components: Annotated[int | None, typer.Option(help="Of lda: number of topics.")] = None,
     n_features: Annotated[
         int | None, typer.Option(help="Slots for hashed text columns. Default: 262144.")
+    ] = None,
+    vocabulary: Annotated[
+        Path | None, typer.Option(help="Of lda: the words of a bag of words, one on each line.")
     ] = None,
     early_stopping: Annotated[
         int | None, typer.Option(help="Stop after so many epochs without a better held-out loss.")
@@ -234,6 +239,8 @@ def train(
 ) -> None:
     """Train a model and save it; of tables numbers are scaled and text is hashed.
 
+    Topics are of a text whose lines are documents, of a folder of texts, or of a bag of words.
+
     Options that are not given have the model's own defaults.
     """
     from squall.cli.train import TrainOptions, run_train
@@ -254,7 +261,9 @@ def train(
             l2=l2,
             task=task,
             n_factors=n_factors,
+            n_components=n_components,
             n_features=n_features,
+            vocabulary=vocabulary,
             early_stopping=early_stopping,
             target_loss=target_loss,
             test=test,
@@ -390,7 +399,7 @@ def predict(
     header: MaybeHeader = None,
     storage: Storage = None,
 ) -> None:
-    """Predict every row: a class with probabilities, or a number, as the model has it."""
+    """Predict every row: a class with probabilities, a number, or shares of topics, as the model has it."""
     from squall.cli.predict import run_predict
 
     run_predict(model, data, out=out, delimiter=delimiter, header=header, storage=storage)

@@ -136,6 +136,11 @@ def _format_of(options: IngestOptions, problems: Problems) -> str:
     return ""
 
 
+def format_by_name(path: str) -> str | None:
+    """The first of the formats that a file's name is of, if any."""
+    return next((name for name, form in _FORMATS.items() if _is_named(path, form)), None)
+
+
 def _is_named(path: str, form: _Format) -> bool:
     plain = path.lower()
     for suffix in _COMPRESSED:

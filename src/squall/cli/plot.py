@@ -7,8 +7,10 @@ from pathlib import Path
 
 from rich.text import Text
 
+import squall
 from squall.cli.chart import chart, fits
-from squall.cli.jobs import state_of
+from squall.cli.documents import print_topics
+from squall.cli.jobs import OUT, state_of
 from squall.cli.show import console
 from squall.data.objects import ObjectStore, default_storage
 from squall.driver.record import JobRecord, read_record
@@ -43,6 +45,21 @@ def run_plot(job: str, storage: str | None, against: list[str], out: Path | None
     for name in asked:
         console.print()
         _print(record, name)
+    _print_topics(record)
+
+
+def _print_topics(record: JobRecord) -> None:
+    """If it trained a topic model that is still where it was saved, what topics it has found."""
+    saved = Path(record.tags.get(OUT, ""))
+    if not saved.is_file():
+        return
+    try:
+        model = squall.load(saved)
+    except SquallError:  # whatever is there now, it is not what this job has saved
+        return
+    if isinstance(model, squall.LatentDirichletAllocation) and model.history_ == record.history:
+        console.print()
+        print_topics(model)
 
 
 def _heading(objects: ObjectStore, record: JobRecord) -> str:

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import squall
+from squall.cli.documents import read_documents
 from squall.cli.ingest import is_stored, open_given
 from squall.cli.show import console
 from squall.data.dataset import Dataset
-from squall.errors import DataError, SquallError
+from squall.errors import DataError, SettingError, SquallError
 from squall.estimators.persistence import check_target
 from squall.paths import user_path
 
@@ -36,6 +37,12 @@ def run_predict(
 
 
 def _open(model: Any, data: str, given: dict[str, Any], storage: str | None) -> Dataset:
+    if isinstance(model, squall.LatentDirichletAllocation):
+        if typed := [f"--{name}" for name, value in given.items() if value is not None]:
+            raise SettingError(
+                f"{', '.join(typed)}: documents have no columns", where="squall predict", fix="leave it out"
+            )
+        return read_documents(data, model.words_, storage)
     if is_stored(data):
         return open_given(data, **given)
     if isinstance(model, squall.MatrixFactorization):

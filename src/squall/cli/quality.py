@@ -12,7 +12,9 @@ from squall.estimators.targets import labels_of
 
 
 def held_out_quality(model: Any, data: Dataset) -> dict[str, str]:
-    """As text: log-loss, accuracy and, of two classes, AUC; of numbers RMSE, MAE and R²."""
+    """As text: perplexity; or log-loss, accuracy and, of two classes, AUC; or RMSE, MAE and R²."""
+    if hasattr(model, "perplexity"):
+        return {"perplexity": f"{model.perplexity(data):,.1f}"}
     truth, _ = labels_of(data)
     if not hasattr(model, "predict_proba"):
         return _of_numbers(truth.astype(np.float64), model.predict(data))

@@ -10,12 +10,13 @@ from typing import Any, TypeVar
 
 import squall
 from squall.cli.chaos import parse_chaos
+from squall.cli.documents import check_documents, print_documents, print_topics, read_documents
 from squall.cli.ingest import is_stored, open_given
 from squall.cli.jobs import COMMAND, OUT
 from squall.cli.plan import parse_plan
 from squall.cli.quality import held_out_quality
 from squall.cli.show import console, follow, print_end, print_metrics
-from squall.cli.trainable import OF_TABLES, SETTINGS, Trainable, check_options
+from squall.cli.trainable import OPTIONS, SETTINGS, Trainable, check_options
 from squall.config import DEFAULT_PRICES, Problems
 from squall.data.dataset import Dataset
 from squall.data.objects import ObjectStore, default_storage
@@ -50,6 +51,7 @@ class TrainOptions:
     l2: float | None
     task: str | None
     n_factors: int | None
+    n_components: int | None
     n_features: int | None
     early_stopping: int | None
     target_loss: float | None
@@ -57,6 +59,7 @@ class TrainOptions:
     deadline: str | None
     budget: str | None
     prices: str | None
+    vocabulary: Path | None
     categorical: tuple[str, ...]
     delimiter: str | None
     header: bool | None
@@ -73,7 +76,7 @@ def run_train(options: TrainOptions) -> None:
     run, model, trainable = _settings(options)
     _check_out(options.out, options.data)
     data = _read(options, trainable)
-    _print_columns(options.data, data)
+    (print_documents if trainable.reads == "documents" else _print_columns)(options.data, data)
     train, test = data.split(test=options.test, random_state=options.seed) if options.test else (data, None)
     whole = _pipeline(data, model, options.n_features) if trainable.reads == "table" else model
     tags = _tags(options, data)
@@ -86,10 +89,17 @@ def run_train(options: TrainOptions) -> None:
     if test is not None:
         print_metrics(f"On {test.n_rows:,} held-out rows", held_out_quality(fitted, test))
         console.print()
+    if trainable.reads == "documents":
+        print_topics(fitted)
+        console.print()
     print_end(job, fitted.bill_ if data.bill is None else data.bill + fitted.bill_, saved)
 
 
 def _read(options: TrainOptions, trainable: Trainable) -> Dataset:
+    if trainable.reads == "documents":
+        documents = read_documents(options.data, options.vocabulary, options.storage)
+        check_documents(options.data, documents)
+        return documents
     if not is_stored(options.data):
         if trainable.reads == "ratings":
             return squall.read_ratings(options.data, storage=options.storage)
@@ -157,7 +167,7 @@ def _print_columns(path: str, data: Dataset) -> None:
 
 def _settings(options: TrainOptions) -> tuple[squall.Run, Any, Trainable]:
     problems = Problems("squall train")
-    given = {name for name in (*SETTINGS, *OF_TABLES) if getattr(options, name) not in (None, ())}
+    given = {name for name in OPTIONS if getattr(options, name) not in (None, ())}
     trainable = check_options(problems, options.model, given)
     workers = _parsed(problems, "--workers", options.workers, int)
     if not 0.0 <= options.test < 1.0:

@@ -13,12 +13,12 @@ from squall.registry import ESTIMATORS
 class Trainable:
     """A model by the name of its estimator; ``title`` is the heading of its training.
 
-    ``reads`` says what its data is: a table of columns, scaled and hashed on the way, or ratings.
+    ``reads`` says what its data is: a table of columns, scaled and hashed on the way, ratings, or documents.
     """
 
     estimator: str
     title: str
-    reads: Literal["table", "ratings"] = "table"
+    reads: Literal["table", "ratings", "documents"] = "table"
 
     def settings(self) -> dict[str, Any]:
         """What it can be set to, with the defaults."""
@@ -31,6 +31,7 @@ MODELS = {
     "linear": Trainable("LinearRegression", "linear regression"),
     "fm": Trainable("FactorizationMachine", "factorisation machine"),
     "mf": Trainable("MatrixFactorization", "matrix factorisation", reads="ratings"),
+    "lda": Trainable("LatentDirichletAllocation", "topic model", reads="documents"),
 }
 
 SETTINGS = (
@@ -42,13 +43,20 @@ SETTINGS = (
     "l2",
     "task",
     "n_factors",
+    "n_components",
     "early_stopping",
     "target_loss",
 )
 """Options that are settings of the estimators, by the same names."""
 
-OF_TABLES = ("label", "categorical", "delimiter", "header", "n_features")
-"""Options of reading and preparing a table."""
+OF_DATA = {
+    "table": ("label", "categorical", "delimiter", "header", "n_features"),
+    "ratings": (),
+    "documents": ("vocabulary",),
+}
+"""Options of reading and preparing each kind of data."""
+
+OPTIONS = (*SETTINGS, *(name for names in OF_DATA.values() for name in names))
 
 
 def check_options(problems: Problems, model: str, given: set[str]) -> Trainable | None:
@@ -57,7 +65,7 @@ def check_options(problems: Problems, model: str, given: set[str]) -> Trainable 
     chosen = MODELS.get(model)
     if chosen is None:
         return None
-    for name in (*SETTINGS, *OF_TABLES):
+    for name in OPTIONS:
         if name in given and not _has(chosen, name):
             others = ", ".join(other for other, it in MODELS.items() if _has(it, name))
             problems.add(f"--{name.replace('_', '-')} is not an option of {model}, but of {others}")
@@ -65,4 +73,4 @@ def check_options(problems: Problems, model: str, given: set[str]) -> Trainable 
 
 
 def _has(model: Trainable, option: str) -> bool:
-    return model.reads == "table" if option in OF_TABLES else option in model.settings()
+    return option in OF_DATA[model.reads] or (option in SETTINGS and option in model.settings())
