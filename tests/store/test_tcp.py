@@ -231,6 +231,35 @@ def test_silent_strangers_cannot_keep_clients_out(monkeypatch: pytest.MonkeyPatc
     asyncio.run(asyncio.wait_for(serve(), 20.0))
 
 
+def test_buffers_of_large_frames_are_held_as_long_as_they_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "_LARGE_BUFFERS", 3 << 20)
+    values = [bytes([i]) * (1 << 20) for i in range(3)]
+
+    def put_all(stores: list[Store]) -> None:
+        for _ in range(3):
+            for value, store in zip(values, stores, strict=True):
+                store.blobs.put(f"j/{value[0]}", value)
+        assert stores[0].blobs.mget([f"j/{i}" for i in range(3)]) == values
+
+    async def serve() -> list[int]:
+        server = serving.Server(serving.StoreService("unused"))
+        listening = await server.listen_tcp()
+        stores = [await asyncio.to_thread(connect, listening.address, listening.token) for _ in values]
+        await asyncio.to_thread(put_all, stores)
+        held = [len(client._view) for client in server._clients]
+        assert sum(size for size in held if size > serving._KEPT_BUFFER) == server._large
+        for store in stores:
+            store.close()
+        while server._clients:
+            await asyncio.sleep(0.001)
+        server.close()
+        return [server._large, *sorted(held)]
+
+    nothing, *held = asyncio.run(asyncio.wait_for(serve(), 20.0))
+    assert nothing == 0
+    assert held[1] <= serving._KEPT_BUFFER < 1 << 20 < held[2] <= 3 << 20  # room for one of the three
+
+
 # -------------------------------------------------------------------- lost connections, repeats
 
 

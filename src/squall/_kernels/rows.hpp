@@ -72,7 +72,10 @@ void update_rows(const Full& full, std::span<const int64_t> rows, const float* g
         full.step_rows([&](int64_t i) { return rows[static_cast<size_t>(i)]; }, n, gradients, step);
         return;
     }
-    for (int64_t i = 0; i < n; ++i) full.step_row(rows[static_cast<size_t>(i)], gradients + i * dim, step);
+    for (size_t i = 0; i < rows.size(); ++i, gradients += dim) {
+        fetch_ahead<1>(full.row(0), full.stride(), rows, i, full.stride());
+        full.step_row(rows[i], gradients, step);
+    }
 }
 
 inline void add_rows(Matrix<float> cells, std::span<const int64_t> rows, const float* deltas, int64_t dim,

@@ -98,6 +98,7 @@ class Table {
     void step_rows(Id id, int64_t n, const float* gradients, int64_t step) const {
         const Matrix<float> cells = cells_;
         const int64_t n_regularized = n_regularized_;
+        const Moment now = moment(step);
         for (int64_t begin = 0; begin < n; begin += lanes) {
             const int count = static_cast<int>(std::min<int64_t>(lanes, n - begin));
             Lanes x;
@@ -112,7 +113,7 @@ class Table {
                 x.gradient[k] = gradients[begin + k];
                 x.regularized[k] = i < n_regularized ? 1.0f : 0.0f;
             }
-            take_step(x, step);
+            take_step(x, now);
             for (int k = 0; k < count; ++k) {
                 x.store(k, at[k], 1);
                 if constexpr (lazy) stamp_step(at[k], 1, step);
@@ -124,16 +125,26 @@ class Table {
     void step_row(int64_t i, const float* gradients, int64_t step) const {
         float* const cells = row(i);
         const float regularized = i < n_regularized_ ? 1.0f : 0.0f;
+        const Moment now = moment(step);
         catch_up(i, step);
-        for (int64_t begin = 0; begin < dim_; begin += lanes) {
-            const int count = static_cast<int>(std::min<int64_t>(lanes, dim_ - begin));
-            Lanes x = {};
+        Lanes x;
+        std::fill_n(x.regularized, lanes, regularized);
+        int64_t begin = 0;
+        for (; begin + lanes <= dim_; begin += lanes) {
+            x.load_all(cells + begin, dim_);
+            std::copy_n(gradients + begin, lanes, x.gradient);
+            take_step(x, now);
+            x.store_all(cells + begin, dim_);
+        }
+        if (begin < dim_) {
+            const auto count = static_cast<int>(dim_ - begin);
+            x.clear();
             for (int k = 0; k < count; ++k) {
                 x.load(k, cells + begin + k, dim_);
                 x.gradient[k] = gradients[begin + k];
                 x.regularized[k] = regularized;
             }
-            take_step(x, step);
+            take_step(x, now);
             for (int k = 0; k < count; ++k) x.store(k, cells + begin + k, dim_);
         }
         if constexpr (lazy) stamp_step(cells, dim_, step);
@@ -156,18 +167,33 @@ class Table {
             squall::store(cell[0], weight[k]);
             for (int s = 0; s < n_state; ++s) squall::store(cell[distance * (1 + s)], state[s][k]);
         }
+        // Of neighbours in one row.
+        void load_all(const float* cells, int64_t distance) {
+            std::memcpy(weight, cells, sizeof(weight));
+            for (int s = 0; s < n_state; ++s)
+                std::memcpy(state[s], cells + distance * (1 + s), sizeof(weight));
+        }
+        void store_all(float* cells, int64_t distance) const {
+            std::memcpy(cells, weight, sizeof(weight));
+            for (int s = 0; s < n_state; ++s)
+                std::memcpy(cells + distance * (1 + s), state[s], sizeof(weight));
+        }
     };
 
-    void take_step(Lanes& x, int64_t step) const {
+    // A step of rows that are regularised; of others l1 and l2 are 0.
+    Moment moment(int64_t step) const {
+        const double done = static_cast<double>(step) + 1;
+        return {static_cast<float>(rule_.pace().at(step)), rule_.l1() * done, rule_.l2() * done};
+    }
+
+    void take_step(Lanes& x, const Moment& now) const {
         const Optimizer optimizer = optimizer_;
-        const auto pace = static_cast<float>(rule_.pace().at(step));
-        const double done = static_cast<double>(step) + 1, l1 = rule_.l1() * done, l2 = rule_.l2() * done;
         float rate[lanes];
         for (int k = 0; k < lanes; ++k) {
             State state;
             for (int s = 0; s < n_state; ++s) state[s] = x.state[s][k];
-            const Moment moment{pace, l1 * x.regularized[k], l2 * x.regularized[k]};
-            rate[k] = optimizer.step(x.weight[k], x.gradient[k], state, moment);
+            const Moment own{now.pace, now.l1 * x.regularized[k], now.l2 * x.regularized[k]};
+            rate[k] = optimizer.step(x.weight[k], x.gradient[k], state, own);
             for (int s = 0; s < n_state; ++s) x.state[s][k] = state[s];
         }
         if (n_regularized_ == 0 || Optimizer::idle == Idle::follows) return;

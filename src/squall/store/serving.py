@@ -43,7 +43,10 @@ _MAX_KINDS = 10
 _NUMBER = re.compile(r"\d+")
 _FIRST_BUFFER = 2048  # bytes for a greeting
 _BUFFER = 64 << 10  # bytes at least from then on
-_KEPT_BUFFER = 256 << 10  # bytes at most that a connection holds between frames
+_KEPT_BUFFER = 256 << 10  # bytes at most that any connection holds between frames
+_LARGE_BUFFERS = (
+    64 << 20
+)  # bytes at most that all hold together beyond that: large frames come again and again
 
 
 class Rationed:
@@ -92,6 +95,7 @@ class Server:
         self._started = time.monotonic()
         self._other = new_histogram()
         self._tcp: tuple[wire.Listening, asyncio.Server] | None = None
+        self._large = 0  # bytes of large buffers that connections hold
         self.used()
 
     def used(self) -> None:
@@ -141,6 +145,13 @@ class Server:
         """A connection has ended."""
         self._strangers.pop(connection, None)
         self._clients.discard(connection)
+
+    def may_hold(self, more: int) -> bool:
+        """Whether a connection may hold so many bytes more for large frames; less if below 0."""
+        if self._large + more > _LARGE_BUFFERS:
+            return False
+        self._large += more
+        return True
 
     def note_other(self, seconds: float) -> None:
         """Any other request has been answered."""
@@ -202,6 +213,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._tls = certificate is not None
         self._view = memoryview(bytearray(_FIRST_BUFFER))
         self._start = self._end = 0  # what has arrived and not been looked at
+        self._large = 0  # bytes of a large buffer that it may hold
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._unsent = False
@@ -255,6 +267,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._set_timer(None)
         if self._task is not None:
             self._task.cancel()
+        self._hold_large(0)
         self._server.left(self)
         if exc is not None:
             self._server.log(exc)
@@ -319,10 +332,18 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._start = end
         if self._start == self._end:
             self._start = self._end = 0
-            if len(self._view) > _KEPT_BUFFER:
+            if len(self._view) > max(_KEPT_BUFFER, self._large) and not self._hold_large(len(self._view)):
                 frame, self._view = self._view[start:end], memoryview(bytearray(_BUFFER))
                 return frame
         return self._view[start:end]
+
+    def _hold_large(self, size: int) -> bool:
+        """Whether the buffer may stay that large between frames; if not, it may not be large at all."""
+        granted = self._server.may_hold(size - self._large)
+        if not granted:
+            self._server.may_hold(-self._large)
+        self._large = size if granted else 0
+        return granted
 
     def _make_room(self) -> None:
         """For more of a frame that has filled the buffer: as much again as has arrived."""
