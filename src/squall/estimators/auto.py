@@ -37,6 +37,7 @@ _RATES: Sequence[float] = (
     *(0.001, 0.0018, 0.003, 0.0055, 0.01, 0.018, 0.03, 0.055),
     *(0.1, 0.18, 0.3, 0.55, 1.0, 1.8, 3.0, 5.5, 10.0),
 )
+_STEEPEST = 3.0  # of plain descent, which a logistic loss lets go to 8 / ‖x‖₂²
 
 
 def choose_batch_size(n_rows: int) -> int:
@@ -70,10 +71,11 @@ def choose_learning_rate(
         Those that it begins with, if not with the model's own.
     """
     rates = _candidates(sample, optimizer)
+    middle = len(_RATES) // 2
     optimizer = msgspec.structs.replace(optimizer, schedule="constant", decay=0.0, warmup=0, steps=0)
     n = min(sample.n_rows, SAMPLE_ROWS)
     if n < _LEAST_ROWS:
-        return rates[len(rates) // 2]
+        return rates[middle]
     folds = validation_folds(sample, n)
     if n < n_rows:  # so that the sample makes steps enough
         batch_size = min(batch_size, choose_batch_size(folds[0][0].n_rows))
@@ -89,7 +91,7 @@ def choose_learning_rate(
         )
         return sum(losses) / sum(sizes) if sum(sizes) and math.isfinite(sum(losses)) else math.inf
 
-    return climb(rates, loss)
+    return climb(rates, middle, loss)
 
 
 def validation_folds(sample: Block, n: int) -> list[tuple[Block, Block]]:
@@ -104,12 +106,13 @@ def _without(sample: Block, n: int, first: int, count: int) -> Block:
     return join_training([part for part in (before, after) if part.n_rows])
 
 
-def climb(rates: Sequence[float], loss: Callable[[float], float]) -> float:
+def climb(rates: Sequence[float], middle: int, loss: Callable[[float], float]) -> float:
     """The largest of the rates (which rise) whose loss is within half a percent of the least.
 
     Losses are taken to fall and then rise along the rates, so few of them are asked for: every
     second from the middle upwards until one is worse than that, or downwards if the first step
-    up was, and then the neighbours.
+    up was, and then the neighbours.  A rate beyond which training diverges is too near that for data
+    that are others: the one below is taken.
     """
     losses: dict[int, float] = {}
 
@@ -120,7 +123,7 @@ def climb(rates: Sequence[float], loss: Callable[[float], float]) -> float:
             losses[i] = loss(rates[i])
         return losses[i]
 
-    best = middle = len(rates) // 2
+    best = middle
     while math.isfinite(at(best)) and at(best + 2) <= at(best) * _CLOSE:
         best += 2
     if best == middle:
@@ -129,7 +132,9 @@ def climb(rates: Sequence[float], loss: Callable[[float], float]) -> float:
     least = min(at(best - 1), at(best + 1), *losses.values())
     if not math.isfinite(least):
         return rates[0]
-    return max(rates[i] for i, value in losses.items() if value <= least * _CLOSE)
+    chosen = max(i for i, value in losses.items() if value <= least * _CLOSE)
+    diverges_next = chosen + 1 < len(rates) and not math.isfinite(at(chosen + 1))
+    return rates[max(0, chosen - diverges_next)]
 
 
 def _candidates(sample: Block, optimizer: OptimizerSpec) -> list[float]:
@@ -150,7 +155,7 @@ def _candidates(sample: Block, optimizer: OptimizerSpec) -> list[float]:
     if optimizer.name in ("momentum", "nesterov"):
         # In the end a gradient moves the weights 1 / (1 - momentum) times as far.
         scale *= 1.0 - optimizer.momentum
-    return [scale * rate * 3.0 for rate in _RATES]
+    return [scale * rate * 3.0 for rate in _RATES if rate <= _STEEPEST]
 
 
 def _trial(
