@@ -1,17 +1,22 @@
 """How good are the defaults?  Held-out loss with "auto" beside the best of a grid, same epochs.
 
-python benchmarks/defaults.py --sets census,digits,clicks-1e5
+Each repetition has a seed of its own and, where the data is split here, a split of its own.
+
+    python benchmarks/defaults.py --sets census,digits,clicks-1e5
+    python benchmarks/defaults.py --sets digits,cancer,wine,iris,diabetes --repeat 8
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine
 
 import squall
 from squall import _kernels as kernels
@@ -19,28 +24,38 @@ from squall.testing.clicks import FIELDS, N_FEATURES, ClickSource, clicks
 
 CENSUS = Path(__file__).parents[1] / "examples" / "data" / "adult.csv.gz"
 RATES = (0.01, 0.018, 0.03, 0.055, 0.1, 0.18, 0.3, 0.55, 1.0, 1.8, 3.0)
-SIZES = (16, 64, 256, 1024)
+SIZES = (4, 16, 64, 256, 1024)
 
 
-def census() -> tuple[squall.Dataset, squall.Dataset]:
-    return squall.read_csv(CENSUS, label="income-per-year").split(test=0.2, random_state=0)
+Split = tuple[squall.Dataset, squall.Dataset]
+Draw = Callable[[int], Split]  # by its seed
 
 
-def digits() -> tuple[squall.Dataset, squall.Dataset]:
-    from sklearn.datasets import load_digits
+def census(seed: int) -> Split:
+    return squall.read_csv(CENSUS, label="income-per-year").split(test=0.2, random_state=seed)
 
+
+def digits(seed: int) -> Split:
     X, y = load_digits(return_X_y=True)
-    return squall.from_arrays(X, y == 8).split(test=0.3, random_state=0)
+    return squall.from_arrays(X / 16.0, y).split(test=0.3, random_state=seed)
 
 
-def clicks_of(rows: int) -> Callable[[], tuple[squall.Dataset, squall.Dataset]]:
-    def make() -> tuple[squall.Dataset, squall.Dataset]:
-        # In memory, for every fit of the grid would draw them again.
+def standardized(load: Callable[..., Any]) -> Draw:
+    def draw(seed: int) -> Split:
+        X, y = load(return_X_y=True)
+        return squall.from_arrays((X - X.mean(axis=0)) / X.std(axis=0), y).split(test=0.3, random_state=seed)
+
+    return draw
+
+
+def clicks_of(rows: int) -> Draw:
+    @functools.cache  # in memory, for every fit of the grid would draw them again
+    def made() -> Split:
         X, y = clicks(rows + 100_000, seed=1).to_arrays()
         X = X.astype(np.float32)
         return squall.from_arrays(X[:rows], y[:rows]), squall.from_arrays(X[rows:], y[rows:])
 
-    return make
+    return lambda seed: made()
 
 
 def one_pass_of_clicks(rows: int, rates: Sequence[float], sizes: Sequence[int]) -> None:
@@ -89,19 +104,25 @@ def one_pass_of_clicks(rows: int, rates: Sequence[float], sizes: Sequence[int]) 
 
 WORKERS = 1  # so that every run can be repeated
 
-SETS: dict[str, Callable[[], tuple[squall.Dataset, squall.Dataset]]] = {
+SETS: dict[str, Draw] = {
     "census": census,
     "digits": digits,
+    "cancer": standardized(load_breast_cancer),
+    "wine": standardized(load_wine),
+    "iris": standardized(load_iris),
+    "diabetes": standardized(load_diabetes),
     "clicks-1e5": clicks_of(100_000),
     "clicks-1e6": clicks_of(1_000_000),
 }
 
 
-def loss(train: squall.Dataset, test: squall.Dataset, **settings: Any) -> float:
+def loss(name: str, split: Split, **settings: Any) -> float:
+    train, test = split
     steps: list[Any] = []
     if any(c.kind == "categorical" for c in train.columns):
         steps = [squall.MinMaxScaler(), squall.FeatureHasher()]
-    model = squall.make_pipeline(*steps, squall.LogisticRegression(**settings))
+    estimator = squall.LinearRegression if name == "diabetes" else squall.LogisticRegression
+    model = squall.make_pipeline(*steps, estimator(**settings))
     try:
         model.fit(train, validation=test, run=squall.Run(workers=WORKERS))
     except squall.SquallError:
@@ -126,12 +147,12 @@ def main() -> None:
         if name == "clicks-1e7":
             one_pass_of_clicks(10_000_000, rates, sizes)
             continue
-        train, test = SETS[name]()
+        splits = [SETS[name](seed) for seed in range(options.repeat)]
 
-        def mean(settings: dict[str, Any], train: Any = train, test: Any = test) -> float:
+        def mean(settings: dict[str, Any], name: str = name, splits: list[Split] = splits) -> float:
             common = {"epochs": options.epochs, "optimizer": options.optimizer}
-            seeds = range(options.repeat)
-            return float(np.mean([loss(train, test, random_state=s, **common, **settings) for s in seeds]))
+            each = [loss(name, split, random_state=s, **common, **settings) for s, split in enumerate(splits)]
+            return float(np.mean(each))
 
         auto = mean({})
         grid = {

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import squall
-from squall.estimators.auto import SAMPLE_ROWS, choose_batch_size, choose_learning_rate, climb
+from squall.estimators.auto import (
+    SAMPLE_ROWS,
+    choose_batch_size,
+    choose_learning_rate,
+    climb,
+    validation_folds,
+)
 from squall.models.logistic import LogisticModel
-from squall.records import Block, CsrBlock, DenseBlock, OptimizerSpec
+from squall.records import Block, CsrBlock, DenseBlock, Int32, OptimizerSpec
 from squall.testing.clicks import FIELDS, N_FEATURES, ClickSource
 
-RATES = {0.003, 0.0055, 0.01, 0.018, 0.03, 0.055, 0.1, 0.18, 0.3, 0.55, 1.0, 1.8, 3.0}
+RATES = {digits * 10.0**power for digits in (1, 1.8, 3, 5.5) for power in (-3, -2, -1, 0)} | {10.0}
 
 
 def choose(block: Block, name: str = "adagrad", **more: float) -> float:
     penalties = {key: more.pop(key, 0.0) for key in ("l1", "l2")}
-    settings = {"batch_size": 16, "epochs": 5, "seed": 0} | more
+    settings = {"n_rows": block.n_rows, "batch_size": 16, "epochs": 5, "seed": 0} | more
     optimizer = OptimizerSpec(name, 0.0, **penalties)  # type: ignore[arg-type]
     return choose_learning_rate(LogisticModel(block.n_features), block, optimizer, **settings)
 
@@ -37,7 +45,7 @@ def rare(n: int = 2000) -> CsrBlock:
 
 
 def test_it_is_one_of_the_rates_tried_and_the_same_every_time() -> None:
-    assert choose(planted()) in RATES
+    assert min(abs(choose(planted()) / rate - 1) for rate in RATES) < 1e-12
     assert choose(planted()) == choose(planted())
 
 
@@ -61,7 +69,7 @@ def test_every_optimizer_and_penalty_has_a_rate(name: str, penalty: float) -> No
 
 def test_the_rate_of_sgd_follows_the_size_of_the_rows() -> None:
     ratio = choose(planted(), "sgd") / choose(planted(scale=100.0), "sgd")
-    assert ratio == pytest.approx(1e4, rel=0.01)
+    assert 0.3e4 < ratio < 3e4  # but for the intercept's part
 
 
 @pytest.mark.parametrize("block", [planted(10), rare(10)])
@@ -72,14 +80,55 @@ def test_a_handful_of_rows_gets_the_middle_of_the_range(block: Block) -> None:
 def test_rows_of_zeros_have_a_rate_too() -> None:
     zeros = DenseBlock(np.zeros((100, 3), np.float32), (np.arange(100) % 2).astype(np.float32), None)
     assert choose(zeros, "sgd") > 0
-    assert choose(zeros) in RATES
+    assert choose(zeros) > 0
 
 
 @pytest.mark.parametrize(
-    ("rows", "size"), [(10, 8), (300, 8), (1280, 20), (4096, 64), (10**6, 244), (10**8, 512)]
+    ("rows", "size"), [(10, 2), (300, 2), (1280, 5), (16384, 64), (10**6, 244), (10**8, 512)]
 )
 def test_small_data_gets_small_minibatches(rows: int, size: int) -> None:
     assert choose_batch_size(rows) == size
+
+
+@pytest.mark.parametrize(("n", "turns"), [(50, 5), (600, 5), (1257, 3), (3000, 1), (20_000, 1)])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_few_rows_take_turns_in_judging(n: int, turns: int, sparse: bool) -> None:
+    labels = np.arange(n + 7, dtype=np.float32)  # the last 7 are no part of it
+    block: Block = DenseBlock(np.ones((n + 7, 1), np.float32), labels, None)
+    if sparse:
+        ids = np.arange(n + 8)
+        block = CsrBlock(ids.astype(np.int64), ids[:-1].astype(np.int32), None, labels, None, n + 7)
+    folds = validation_folds(block, n)
+    assert len(folds) == turns
+    for train, test in folds:
+        assert test.n_rows == n // 5
+        assert sorted([*train.labels, *test.labels]) == list(range(n))
+    assert len({row for _, test in folds for row in test.labels}) == turns * (n // 5)
+
+
+def test_a_fold_of_no_weight_is_no_judge() -> None:
+    block = planted(400)
+    weights = np.ones(400, np.float32)
+    weights[-80:] = 0.0
+    assert 0.03 <= choose(DenseBlock(block.features, block.labels, weights)) <= 3.0
+    weights[:] = 0.0
+    assert choose(DenseBlock(block.features, block.labels, weights)) == 0.001
+
+
+@pytest.mark.parametrize(("n_rows", "tried"), [(1000, 200), (1001, 3)])
+def test_the_minibatch_of_the_job_is_tried_unless_the_sample_is_a_part(
+    n_rows: int, tried: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = set()
+    train = LogisticModel.train_shared
+
+    def watched(model: LogisticModel, block: Block, order: Int32, batch_size: int, *rest: Any) -> Any:
+        sizes.add(batch_size)
+        return train(model, block, order, batch_size, *rest)
+
+    monkeypatch.setattr(LogisticModel, "train_shared", watched)
+    choose(planted(1000), batch_size=200, n_rows=n_rows)
+    assert sizes == {tried}
 
 
 def test_features_of_very_different_sizes_are_warned_of() -> None:
@@ -103,7 +152,7 @@ INF = float("inf")
         ((6, 5, 4, 3, 2, 1.99, 1.98, 1.97, 1.985), 7, 4),
         ((2, 3, 4, INF, INF, INF, INF, INF, INF), 0, 6),
         ((INF,) * 9, 0, 5),
-        ((9, 8, 7, 6, 5, INF, INF, INF, INF), 4, 5),
+        ((9, 8, 7, 6, 5, INF, INF, INF, INF), 3, 5),  # a step from divergence
     ],
 )
 def test_the_search_climbs_to_the_largest_good_rate(
@@ -115,5 +164,5 @@ def test_the_search_climbs_to_the_largest_good_rate(
         asked.append(rate)
         return losses[int(rate)]
 
-    assert climb(range(9), loss) == chosen
+    assert climb(range(9), 4, loss) == chosen
     assert len(asked) == len(set(asked)) <= most

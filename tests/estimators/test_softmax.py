@@ -60,7 +60,7 @@ def test_rows_of_every_sort_give_the_same_model(model):
 
 def test_it_finds_what_scikit_learn_finds():
     l2 = 0.01
-    ours = LogisticRegression(epochs=300, l2=l2, learning_rate_schedule="cosine").fit(X, y)
+    ours = LogisticRegression(epochs=300, batch_size=4, l2=l2, learning_rate_schedule="cosine").fit(X, y)
     theirs = Reference(C=1 / (len(y) * l2), tol=1e-8, max_iter=2000).fit(X, y)
 
     def objective(model):

@@ -1,16 +1,17 @@
 """What ``"auto"`` means for the learning rate and the minibatch size.
 
-The minibatch has 64 rows, enough to amortise a step, or fewer (down to 8) where a pass over
-the data would make less than 64 steps, or more (up to 512) where it makes more than 4,096.
+The minibatch has 64 rows, enough to amortise a step, or fewer (down to 2) where a pass over
+the data would make less than 256 steps, or more (up to 512) where it makes more than 4,096.
 
 The learning rate is tried out.  No formula in the size of the rows fits all data: rare features
 want a small rate, lest they be learned by heart, and frequent ones a large one.  So a sample of
 the training rows (they are shuffled by then) is trained on at rates a quarter of a decade apart,
 each for as many epochs as the job will run but five at the most, and the loss on a fifth of the
-sample that was kept back decides.  The search starts at the middle one of thirteen rates, goes
-up, or else down, by half decades as long as the loss falls, and then tries the two neighbours.
-The job's data is larger than the sample, and more rows allow a larger rate: of rates whose
-losses differ by less than half a percent, the largest wins.
+sample that was kept back decides.  Where a fifth has so few rows that chance would decide, several
+take turns.  The search starts at the middle one of the rates, goes up, or else down, by half
+decades as long as the loss falls, and then tries the two neighbours.  The job's data may be larger
+than the sample, and more rows allow a larger rate: of rates whose losses differ by less than half
+a percent, the largest wins.
 """
 
 from __future__ import annotations
@@ -21,21 +22,27 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy as np
 
-from squall.data.rows import slice_training
+from squall.data.rows import join_training, slice_training
 from squall.protocols import Model
 from squall.records import Block, CsrBlock, Float32, OptimizerSpec
 from squall.store.table import ParameterTable
 
 SAMPLE_ROWS = 20_000
 _LEAST_ROWS = 50
+_FOLDS = 5
+_JUDGES = 600  # rows kept back, at the least, if all folds have so many
 _EPOCHS = 5
 _CLOSE = 1.005
-_RATES: Sequence[float] = (0.003, 0.0055, 0.01, 0.018, 0.03, 0.055, 0.1, 0.18, 0.3, 0.55, 1.0, 1.8, 3.0)
+_RATES: Sequence[float] = (
+    *(0.001, 0.0018, 0.003, 0.0055, 0.01, 0.018, 0.03, 0.055),
+    *(0.1, 0.18, 0.3, 0.55, 1.0, 1.8, 3.0, 5.5, 10.0),
+)
+_STEEPEST = 3.0  # of plain descent, which a logistic loss lets go to 8 / ‖x‖₂²
 
 
 def choose_batch_size(n_rows: int) -> int:
     """The minibatch that ``"auto"`` stands for."""
-    return min(512, max(n_rows // 4096, min(64, max(8, n_rows // 64))))
+    return min(512, max(n_rows // 4096, min(64, max(2, n_rows // 256))))
 
 
 def choose_learning_rate(
@@ -43,6 +50,7 @@ def choose_learning_rate(
     sample: Block,
     optimizer: OptimizerSpec,
     *,
+    n_rows: int,
     batch_size: int,
     epochs: int,
     seed: int,
@@ -57,33 +65,54 @@ def choose_learning_rate(
         Shuffled training rows; the first 20,000 are used.
     optimizer : OptimizerSpec
         Its rate is not looked at; a schedule is left out of the trials.
-    batch_size, epochs, seed : int
+    n_rows, batch_size, epochs, seed : int
         Of the job.
     weights : (rows, dim) float32, optional
         Those that it begins with, if not with the model's own.
     """
     rates = _candidates(sample, optimizer)
+    middle = len(_RATES) // 2
     optimizer = msgspec.structs.replace(optimizer, schedule="constant", decay=0.0, warmup=0, steps=0)
     n = min(sample.n_rows, SAMPLE_ROWS)
     if n < _LEAST_ROWS:
-        return rates[len(rates) // 2]
-    cut = n - n // 5
-    train, test = slice_training(sample, 0, cut), slice_training(sample, cut, n)
-    batch_size = min(batch_size, choose_batch_size(cut))  # so that the sample makes steps enough
+        return rates[middle]
+    folds = validation_folds(sample, n)
+    if n < n_rows:  # so that the sample makes steps enough
+        batch_size = min(batch_size, choose_batch_size(folds[0][0].n_rows))
 
     def loss(rate: float) -> float:
         tried = msgspec.structs.replace(optimizer, learning_rate=rate)
-        return _trial(model, train, test, tried, batch_size, min(epochs, _EPOCHS), seed, weights)
+        losses, sizes = zip(
+            *(
+                _trial(model, train, test, tried, batch_size, min(epochs, _EPOCHS), seed, weights)
+                for train, test in folds
+            ),
+            strict=True,
+        )
+        return sum(losses) / sum(sizes) if sum(sizes) and math.isfinite(sum(losses)) else math.inf
 
-    return climb(rates, loss)
+    return climb(rates, middle, loss)
 
 
-def climb(rates: Sequence[float], loss: Callable[[float], float]) -> float:
+def validation_folds(sample: Block, n: int) -> list[tuple[Block, Block]]:
+    """The first ``n`` rows as those to train on and a fifth to measure on; in turns, if these are few."""
+    fifth = n // _FOLDS
+    cuts = [n - (k + 1) * fifth for k in range(min(_FOLDS, -(-_JUDGES // fifth)))]
+    return [(_without(sample, n, cut, fifth), slice_training(sample, cut, cut + fifth)) for cut in cuts]
+
+
+def _without(sample: Block, n: int, first: int, count: int) -> Block:
+    before, after = slice_training(sample, 0, first), slice_training(sample, first + count, n)
+    return join_training([part for part in (before, after) if part.n_rows])
+
+
+def climb(rates: Sequence[float], middle: int, loss: Callable[[float], float]) -> float:
     """The largest of the rates (which rise) whose loss is within half a percent of the least.
 
     Losses are taken to fall and then rise along the rates, so few of them are asked for: every
     second from the middle upwards until one is worse than that, or downwards if the first step
-    up was, and then the neighbours.
+    up was, and then the neighbours.  A rate beyond which training diverges is too near that for data
+    that are others: the one below is taken.
     """
     losses: dict[int, float] = {}
 
@@ -94,7 +123,7 @@ def climb(rates: Sequence[float], loss: Callable[[float], float]) -> float:
             losses[i] = loss(rates[i])
         return losses[i]
 
-    best = middle = len(rates) // 2
+    best = middle
     while math.isfinite(at(best)) and at(best + 2) <= at(best) * _CLOSE:
         best += 2
     if best == middle:
@@ -103,7 +132,9 @@ def climb(rates: Sequence[float], loss: Callable[[float], float]) -> float:
     least = min(at(best - 1), at(best + 1), *losses.values())
     if not math.isfinite(least):
         return rates[0]
-    return max(rates[i] for i, value in losses.items() if value <= least * _CLOSE)
+    chosen = max(i for i, value in losses.items() if value <= least * _CLOSE)
+    diverges_next = chosen + 1 < len(rates) and not math.isfinite(at(chosen + 1))
+    return rates[max(0, chosen - diverges_next)]
 
 
 def _candidates(sample: Block, optimizer: OptimizerSpec) -> list[float]:
@@ -124,7 +155,7 @@ def _candidates(sample: Block, optimizer: OptimizerSpec) -> list[float]:
     if optimizer.name in ("momentum", "nesterov"):
         # In the end a gradient moves the weights 1 / (1 - momentum) times as far.
         scale *= 1.0 - optimizer.momentum
-    return [scale * rate * 3.0 for rate in _RATES]
+    return [scale * rate * 3.0 for rate in _RATES if rate <= _STEEPEST]
 
 
 def _trial(
@@ -136,8 +167,8 @@ def _trial(
     epochs: int,
     seed: int,
     weights: Float32 | None,
-) -> float:
-    """Held-out loss after a short training in this process; infinite if it diverged."""
+) -> tuple[float, float]:
+    """Held-out loss after a short training in this process, infinite if it diverged; and its rows' weight."""
     parameters = ParameterTable.private(model.table("trial", optimizer), 1)
     table = parameters.shared
     if weights is not None:
@@ -150,6 +181,6 @@ def _trial(
             train, order, batch_size, 0, count, table, np.zeros(1, dtype=np.int64)
         )
         if not math.isfinite(loss):
-            return math.inf
+            return math.inf, 1.0
     loss, weight, _ = model.loss(test, parameters.pull())
-    return loss / weight if weight and math.isfinite(loss) else math.inf
+    return loss, weight

@@ -209,6 +209,7 @@ class Preparation:
                 self._model,
                 sample,
                 spec,
+                n_rows=manifest.rows,
                 batch_size=batch_size,
                 epochs=recipe.epochs,
                 seed=self._seed,
