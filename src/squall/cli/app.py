@@ -97,9 +97,7 @@ def ingest(
     label: MaybeLabel = None,
     label_kind: Annotated[
         str | None,
-        typer.Option(
-            help="Labels are [bold]classes[/bold], [bold]numbers[/bold] or [bold]auto[/bold]."
-        ),
+        typer.Option(help="Labels are [bold]classes[/bold], [bold]numbers[/bold] or [bold]auto[/bold]."),
     ] = None,
     weight: Annotated[str | None, typer.Option(help="Name of the column of sample weights.")] = None,
     categorical: Categorical = None,
