@@ -184,7 +184,7 @@ def test_a_folder_of_one_format_and_words_for_positions(cli: Run, tmp_path: Path
         (["ingest", "people.csv", "--to", "e", "--format", "cvs"], 'did you mean "csv"?'),
         (["ingest", "people.csv", "--to", "e", "--label", "ritch"], "did you mean 'rich'?"),
         (["ingest", "people.csv", "--to", "e", "--option", "x"], "'x' is not name=value"),
-        (["ingest", "people.csv", "--to", "e", "--option", "q=1"], "read_csv; it has label, label_kind, weight"),
+        (["ingest", "people.csv", "--to", "e", "--option", "q=1"], "read_csv; it has label, label_kind"),
         (["ingest", "people.csv", "--to", "e", "--option", "labl=2"], 'read_csv (did you mean "label"?)'),
         (["ingest", "people.csv", "--to", "e", "--label", "rich", "--option", "label=age"], "set twice"),
         (["ingest", "people.csv", "--to", "nfs://x"], "nfs"),
