@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -42,6 +45,27 @@ def test_python_in_the_docs_runs(name: str, monkeypatch: pytest.MonkeyPatch, tmp
 def test_the_page_on_ratings_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     public("ml-100k.inter")
     run_page("docs/ratings.md", monkeypatch, tmp_path)
+
+
+@pytest.mark.slow
+def test_the_page_on_clicks_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its commands too, between the blocks of Python."""
+    public("ml-100k.inter")
+    monkeypatch.chdir(tmp_path)
+    session: dict[str, object] = {}
+    found = re.findall(r"```(python|bash)\n(.*?)```", (ROOT / "docs/clicks.md").read_text(), flags=re.DOTALL)
+    commands = 0
+    for language, block in found:
+        if language == "python":
+            exec(compile(block, "docs/clicks.md", "exec"), session)
+            continue
+        for line in block.splitlines():
+            if line.startswith("squall "):
+                command = [sys.executable, "-m", "squall", *shlex.split(line)[1:]]
+                subprocess.run(command, check=True, timeout=60)
+                commands += 1
+    assert commands == 2
+    assert len((tmp_path / "likely.csv").read_text().splitlines()) == 80_001
 
 
 def run_page(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_bsp_gives_the_same_bits_whatever_happens() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("consistency", ["asp", "bsp"])
+@pytest.mark.parametrize("consistency", MODES)
 def test_short_lives_under_strict_isolation(s3: str, consistency: str) -> None:
     backend = squall.LocalBackend(isolation="strict", lifetime="2s")
     job = submit(consistency, "tcp", backend, epochs=150)
