@@ -602,7 +602,8 @@ class LibsvmParser:
 
     def take(self) -> tuple[_I64, _I32, _F64 | None, _I32 | None, _I64 | None]:
         """(indptr, indices from 0 and ascending, values or None if all are 1, label codes or None
-        if there are none, query ids or None) of the rows since the last time.
+        if there are none, query ids or None) of the rows since the last time.  Their memory is the
+        parser's own, which it uses again once nobody has the arrays.
         """
 
     def clear(self) -> None:
