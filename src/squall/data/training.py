@@ -209,7 +209,8 @@ class _Window:
         n = len(order)
         at = np.empty(len(groups), dtype=np.int64)
         at[group[::-1]] = np.arange(n - 1, -1, -1)  # of several rows of a group the first is written last
-        return order[np.sort(at[group] * n + np.arange(n)) % n]  # the row's place breaks ties
+        together: Int32 = order[np.sort(at[group] * n + np.arange(n)) % n]  # the row's place breaks ties
+        return together
 
     def _gather(self, rows: Int32, places: dict[str, Any]) -> None:
         cells = [(b.indptr, b.indices, b.values) for b in self._sparse]
