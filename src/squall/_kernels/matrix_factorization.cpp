@@ -218,17 +218,29 @@ class Factors {
     // Rows order[begin] .. order[begin + n - 1] at one rate; false if it diverged.
     bool train(const Csr& csr, const Samples<Squared>& samples, const RowOrder& order, int64_t begin,
                int64_t n, const Descent& descent, Sums& sums) const {
-        constexpr int64_t at_once = 32;
+        // The next few ratings' rows are on their way while these are descended; both fit into the first
+        // cache.
+        constexpr int64_t most = 32, cached = 16 << 10;
+        const int64_t row_bytes = cells_.columns * static_cast<int64_t>(sizeof(float));
+        const int64_t at_once = std::clamp<int64_t>(cached / (4 * row_bytes), 4, most);
         const float rate = descent.rate(load(done()));
+        const int64_t end = begin + n;
         const bool finite = with_factors(n_factors(), [&](auto fixed) {
             const auto descend_on = fastest_descent<fixed()>();
-            Rating ratings[at_once];
-            for (int64_t from = begin; from < begin + n; from += at_once) {
-                const auto size = static_cast<size_t>(std::min(at_once, begin + n - from));
-                for (size_t i = 0; i < size; ++i)
-                    ratings[i] = find(csr, samples, order[from + static_cast<int64_t>(i)]);
-                if (!descend_on({ratings, size}, n_factors(), rate, static_cast<float>(descent.l2), sums))
+            std::array<Rating, most> ratings, next;
+            const auto find_all = [&](int64_t from, std::array<Rating, most>& into) {
+                const int64_t size = std::min(at_once, end - from);
+                for (int64_t i = 0; i < size; ++i)
+                    into[static_cast<size_t>(i)] = find(csr, samples, order[from + i]);
+            };
+            find_all(begin, ratings);
+            for (int64_t from = begin; from < end; from += at_once) {
+                if (from + at_once < end) find_all(from + at_once, next);
+                const auto size = static_cast<size_t>(std::min(at_once, end - from));
+                if (!descend_on({ratings.data(), size}, n_factors(), rate, static_cast<float>(descent.l2),
+                                sums))
                     return false;
+                std::swap(ratings, next);
             }
             return true;
         });

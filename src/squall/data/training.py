@@ -33,6 +33,7 @@ from squall.data.rows import join_weights, training_row_bytes
 from squall.data.seeds import seeded_order
 from squall.data.versions import PACKED_VERSION, check_format
 from squall.errors import CorruptError, DataError, StoreError
+from squall.preprocessing.ids import distinct
 from squall.records import Block, CsrBlock, DenseBlock, Float32, Int32, Int64, PartitionInfo, TrainingManifest
 
 _THREADS = 2  # gathering, checksums and writing leave the interpreter to others
@@ -204,10 +205,12 @@ class _Window:
     def grouped(self, order: Int32) -> Int32:
         """The rows in this order, but each with all those of its first index, where the first of them is."""
         first = np.concatenate([b.indices[b.indptr[:-1]] for b in self._sparse])[order]
-        groups, inverse = np.unique(first, return_inverse=True)
-        at = np.full(len(groups), len(order), dtype=np.int64)
-        np.minimum.at(at, inverse, np.arange(len(order)))
-        return order[np.argsort(at[inverse], kind="stable")]
+        groups, group = distinct(first.astype(np.int64))
+        n = len(order)
+        at = np.empty(len(groups), dtype=np.int64)
+        at[group[::-1]] = np.arange(n - 1, -1, -1)  # of several rows of a group the first is written last
+        together: Int32 = order[np.sort(at[group] * n + np.arange(n)) % n]  # the row's place breaks ties
+        return together
 
     def _gather(self, rows: Int32, places: dict[str, Any]) -> None:
         cells = [(b.indptr, b.indices, b.values) for b in self._sparse]

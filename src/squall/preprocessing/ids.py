@@ -23,6 +23,8 @@ from squall.records import (
 
 Values = npt.NDArray[Any]
 
+_SPARSENESS, _SMALL_TABLE = 4, 1 << 16  # a table of numbers that occur may be so many times as long as they
+
 
 class Ids:
     """Different ids in the order of their codes; a number and its text, such as 7 and "7", are the same.
@@ -66,13 +68,13 @@ class Ids:
         if isinstance(column, CategoricalColumn):
             if len(column.codes) and column.codes.min() < 0:
                 raise _missing(where)
-            used = np.unique(column.codes)
+            used = np.flatnonzero(np.bincount(column.codes))
             strings = column.strings()
             table = np.full(len(strings), -1, dtype=np.int32)
             table[used] = self._learned([strings[i] for i in used.tolist()], where)
             return table[column.codes]
         numbers = _whole_numbers(column, where)
-        unique, inverse = np.unique(numbers, return_inverse=True)
+        unique, inverse = distinct(numbers)
         return np.array(self._learned(unique.tolist(), where), dtype=np.int32)[inverse]
 
     def _learned(self, values: list[Any], where: str) -> list[int]:
@@ -95,7 +97,10 @@ class Ids:
                 self._table = column.data, np.array([*self._find(strings), -1], dtype=np.int32)
             return self._table[1][column.codes]
         values: Any = column.values
-        unique, inverse = np.unique(values, return_inverse=True)
+        if _are_whole(values):
+            unique, inverse = distinct(values.astype(np.int64))
+        else:
+            unique, inverse = np.unique(values, return_inverse=True)
         found = self._find([_as_whole(value) for value in unique.tolist()])
         return np.array(found, dtype=np.int32)[inverse] if len(unique) else np.empty(0, dtype=np.int32)
 
@@ -151,13 +156,35 @@ def _whole_numbers(column: Column, where: str) -> Int64:
     if values.dtype.kind == "f":
         if np.isnan(values).any():
             raise _missing(where)
-        if not np.all(np.abs(values) < 2.0**53) or np.any(values != np.rint(values)):
+        if not _are_whole(values):
             raise DataError(
                 "an id is a number with a fraction, or beyond 2**53",
                 where=where,
                 fix="give ids as integers or as text",
             )
     return values.astype(np.int64)  # type: ignore[no-any-return]
+
+
+def _are_whole(values: Values) -> bool:
+    """Whether these are numbers without a fraction that float64 has exactly."""
+    if values.dtype.kind != "f":
+        return values.dtype.kind in "iu"
+    return bool(np.all(np.abs(values) < 2.0**53) and np.all(values == np.rint(values)))
+
+
+def distinct(numbers: Int64) -> tuple[Int64, Int64]:
+    """Return the different numbers, ascending, and where in them each of ``numbers`` is.
+
+    As `numpy.unique` with ``return_inverse``, but without sorting where they are close together.
+    """
+    low, high = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, -1)
+    if high - low > _SPARSENESS * len(numbers) + _SMALL_TABLE:
+        return np.unique(numbers, return_inverse=True)
+    there = np.zeros(high - low + 1, dtype=np.bool_)
+    at = numbers - low
+    there[at] = True
+    place = np.cumsum(there) - 1
+    return np.flatnonzero(there) + low, place[at]
 
 
 # ------------------------------------------------------------------------------- rows of ratings
