@@ -210,9 +210,9 @@ def play(problem: Problem, n_slots: int, tol: float) -> Played:
         n, n_slots, Penalty(problem.l1, problem.l2, n - 1), tol=tol, full=n <= FULL_METRIC
     )
     workers = [Participant(o, Consensus(agreed, np.zeros(n))) for o in objectives]
-    prepared = sum(worker.prepare() for worker in workers)
+    prepared = [worker.prepare() for worker in workers]
     for worker in workers:
-        worker.begin(prepared)
+        worker.begin(sum(loss for loss, _ in prepared), sum(curvature for _, curvature in prepared))
     rounds, seconds, values = [], [], []
     while not rounds or (not rounds[-1].converged and len(rounds) < 60):
         spent, total = [0.0] * n_slots, np.zeros(0)

@@ -20,10 +20,11 @@ from squall.units import format_money
 
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
+Int16 = npt.NDArray[np.int16]
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
-Numbers = Float32 | Float64 | Int64
+Numbers = Float32 | Float64 | Int16 | Int64
 
 
 # --------------------------------------------------------------------------- blocks of rows

@@ -69,7 +69,7 @@ def test_it_is_as_precise_as_scikit_learn(best: float, workers: int) -> None:
 
 
 @pytest.mark.slow
-def test_the_bits_are_the_same_in_every_store(
+def test_the_bits_are_the_same_in_every_store_and_however_vectors_are_cut(
     s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = fit(storage=str(tmp_path))
@@ -77,19 +77,25 @@ def test_the_bits_are_the_same_in_every_store(
     with valkey_server(tmp_path) as server:
         for store, token in ((server.url, server.password), ("tcp", ""), (f"{s3}/fast", "")):
             monkeypatch.setenv("SQUALL_STORE_TOKEN", token)
-            other = fit(store=store, storage=str(tmp_path))
+            other = fit(A(shards=3), store=store, storage=str(tmp_path))
             assert np.array_equal(other.coef_, plain.coef_), store
     squall.shutdown()
 
 
-def test_numbers_of_4_bytes_are_half_the_bytes_and_as_many_rounds(best: float) -> None:
+def test_small_numbers_are_fewer_bytes_and_as_many_rounds(best: float) -> None:
     plain, small = fit(), fit(A(compression="float32"))
     check(small, best)
     assert small.n_iter_ == plain.n_iter_
     received = [sum(record.phases.bytes_in for record in model.history_[1:]) for model in (plain, small)]
     assert received[1] * 2 == received[0]
-    with pytest.raises(SettingError, match="does not go with partial"):
-        A(compression="float32", partial=0.5)
+    tiny = fit(A(compression="int16"))
+    check(tiny, best)
+    assert tiny.n_iter_ == plain.n_iter_
+    again = fit(A(compression="int16", shards=4), store="tcp")
+    assert np.array_equal(again.coef_, tiny.coef_) and not np.array_equal(tiny.coef_, plain.coef_)
+    for other in ({"compression": "float32"}, {"shards": 2}):
+        with pytest.raises(SettingError, match="does not go with partial"):
+            A(partial=0.5, **other)
 
 
 @pytest.mark.parametrize("minibatch", [1, pytest.param(4, marks=pytest.mark.slow), 8])
@@ -143,9 +149,11 @@ def test_what_does_not_go_with_it_is_told_at_once() -> None:
 
 
 def test_wrong_settings_of_its_own_are_told_together() -> None:
-    with pytest.raises(SettingError, match="6 settings are wrong") as told:
-        A(rho=-1.0, tol=0.0, max_rounds=0, relaxation=2.0, acceleration=-1, partial=1.5)
+    with pytest.raises(SettingError, match="8 settings are wrong") as told:
+        A(rho=-1.0, tol=0.0, max_rounds=0, relaxation=2.0, acceleration=-1, partial=1.5, compression="int8")
     assert all(name in str(told.value) for name in ("rho", "tol", "max_rounds", "relaxation", "acceleration"))
+    with pytest.raises(SettingError, match="shards=0 must be"):
+        A(shards=0)
     assert repr(A(tol=np.float64(1e-3), max_rounds=np.int64(5))) == "ADMM(tol=0.001, max_rounds=5)"
 
 

@@ -16,8 +16,10 @@ from squall.models.linear import LinearModel
 from squall.models.logistic import LogisticModel
 from squall.models.objectives import ShareObjective
 from squall.models.softmax import SoftmaxModel
-from squall.optim.consensus.admm import Consensus, ConsensusSettings, Contribution
+from squall.optim.consensus.admm import Consensus, ConsensusSettings
 from squall.optim.consensus.anderson import coefficients
+from squall.optim.consensus.exchange import decoded, encoded
+from squall.optim.consensus.grid import Grid
 from squall.optim.consensus.metrics import DiagonalMetric, MatrixMetric, Penalty
 from squall.optim.consensus.participant import PASSES, Participant
 from squall.records import CsrBlock, DenseBlock
@@ -57,15 +59,16 @@ def play(model, parts, l1=0.0, l2=0.0, max_rounds=60, lose=None, **settings):
     penalty = Penalty(l1, l2, objectives[0].n_regularized)
     agreed = ConsensusSettings(objectives[0].n, len(parts), penalty, **settings)
     workers = [Participant(o, Consensus(agreed, np.zeros(o.n))) for o in objectives]
-    prepared = sum(worker.prepare() for worker in workers)
+    prepared = [worker.prepare() for worker in workers]
     for worker in workers:
-        worker.begin(prepared)
+        worker.begin(sum(loss for loss, _ in prepared), sum(curvature for _, curvature in prepared))
     records = []
     for number in range(max_rounds):
         if lose is not None:
             lose(number, workers)
-        sums = sum(worker.contribute().packed() for worker in workers)
-        taken = [worker.absorb(Contribution.unpacked(sums, agreed)) for worker in workers]
+        brought = [encoded(worker.contribute(), agreed) for worker in workers]
+        sums = [np.sum(arrays, axis=0, dtype=arrays[0].dtype) for arrays in zip(*brought, strict=True)]
+        taken = [worker.absorb(decoded(sums, worker.consensus)) for worker in workers]
         assert all(record == taken[0] for record in taken)  # there is no master
         records.append(taken[0])
         if records[-1].converged:
@@ -102,6 +105,43 @@ def test_it_comes_to_the_minimum_with_any_number_of_workers(kind, full):
         assert records[-1].converged
         assert 0 <= value(x)[0] - best + 1e-12 <= 1e-6 * best
         assert max(record.passes for record in records) <= PASSES + 1
+
+
+@pytest.mark.parametrize("full", [True, False])
+@pytest.mark.parametrize(("encoding", "exact"), [("float32", 1e-6), ("int16", 1e-9)])
+def test_small_numbers_lead_to_the_same_minimum(encoding, exact, full):
+    model, block = problem("logistic")
+    l1, l2 = 0.03, 0.005
+    value, _ = objective(model, block, l1, l2)
+    known, plain, _ = play(model, shares(block, 5), l1, l2, tol=1e-13, max_rounds=300, full=full)
+    settings = {"full": full, "encoding": encoding}
+    x, records, _ = play(model, shares(block, 5), l1, l2, tol=1e-10, max_rounds=300, **settings)
+    assert records[-1].converged and plain[-1].converged
+    gradient = value(x)[1]
+    off = np.where(x != 0, np.abs(gradient + l1 * np.sign(x)), np.maximum(np.abs(gradient) - l1, 0.0))
+    off[-1] = abs(gradient[-1])
+    assert off.max() < 1e-5
+    np.testing.assert_array_equal(x != 0, known != 0)
+    if encoding == "int16":  # to any precision
+        x, _, workers = play(model, shares(block, 5), l1, l2, tol=1e-13, max_rounds=300, **settings)
+        np.testing.assert_allclose(x, known, atol=3 * exact)
+        duals = sum(worker.u for worker in workers)
+        np.testing.assert_allclose(duals, workers[0].consensus.dual_sum, atol=1e-12)
+
+
+def test_sums_on_a_grid_are_exact_and_what_is_beyond_its_end_stays_there():
+    draw = np.random.default_rng(0)
+    grid = Grid.of(np.array([1.0, 4.0, 0.25]), 2.0, 5)
+    assert grid is not None and grid.most == 6553
+    vectors = draw.normal(size=(5, 3)) * 0.1
+    integers = [grid.integers(vector) for vector in vectors]
+    rounded = np.array([grid.values(i) for i in integers])
+    assert np.abs(rounded - vectors).max() <= grid.spacing.max() / 2
+    np.testing.assert_allclose(grid.values(np.sum(integers, axis=0, dtype=np.int16)), rounded.sum(axis=0))
+    far = grid.integers(np.full(3, 1e9))
+    assert far.tolist() == [6553] * 3 and np.sum([far] * 5, axis=0, dtype=np.int16).tolist() == [32765] * 3
+    assert Grid.of(np.ones(3), 0.0, 5) is None and Grid.of(np.ones(3), np.inf, 5) is None
+    assert Grid.of(np.ones(3), 1.0, 40_000) is None
 
 
 @pytest.mark.parametrize("full", [True, False])

@@ -39,3 +39,8 @@ class TestAveragingOnObjects(TestAveragingOften):
 class TestConsensus(StrategyContract):
     def make(self) -> squall.ADMM:
         return squall.ADMM(tol=1e-12)
+
+
+class TestConsensusInPieces(StrategyContract):
+    def make(self) -> squall.ADMM:
+        return squall.ADMM(tol=1e-12, compression="int16", shards=3)

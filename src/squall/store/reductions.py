@@ -20,7 +20,7 @@ MAX_CONTRIBUTOR = (1 << 31) - 1
 
 MAX_DIMENSIONS = 8
 
-_TYPES = ("float32", "float64", "int64")
+_TYPES = ("float32", "float64", "int16", "int64")
 _FOLD = {"sum": np.add, "min": np.minimum, "max": np.maximum}
 
 
@@ -37,7 +37,7 @@ class Form(NamedTuple):
         count = 1
         for extent in self.shape:
             count *= extent
-        return count * (4 if self.dtype == "float32" else 8)
+        return count * np.dtype(self.dtype).itemsize
 
     def array(self, values: bytes | bytearray | memoryview) -> Numbers:
         """The contribution that these little-endian bytes hold.

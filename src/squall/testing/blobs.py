@@ -220,7 +220,7 @@ class ReductionsContract:
         thread.join(50.0)
         assert sorted(counts[0] + counts[1]) == list(range(1, 41))
 
-    @pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
+    @pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "int64"])
     @pytest.mark.parametrize("op", REDUCE_OPS)
     def test_reduce(self, blobs: Reductions, other: Reductions, key: str, op: ReduceOp, dtype: str) -> None:
         arrays: list[Numbers] = [

@@ -16,7 +16,18 @@ from squall.models import model_from_dict
 from squall.protocols import Model, Store, Strategy
 from squall.records import Block, Float32, Int32, Registration, Steps, TableContents, WorkerTask
 from squall.store.table import ParameterTable
-from squall.worker.rounds import SPEAKER, Arrays, Keeper, Rounds, latest, packed, shown, start_key, unpacked
+from squall.worker.rounds import (
+    SPEAKER,
+    Arrays,
+    Keeper,
+    Meeting,
+    Rounds,
+    latest,
+    packed,
+    shown,
+    start_key,
+    unpacked,
+)
 
 KEEP_S = 5.0
 """Seconds of work after which a worker keeps what it has, also between two meetings."""
@@ -251,11 +262,12 @@ class AveragedUpdates:
         while True:
             number = f"{place.epoch}-{place.met + 1}"
             at_most = min(self._round, max(self._counts) - place.met * self._round) * batch_size
-            result = self._rounds.meet(number, self._contribution(place.round_rows / at_most), n)
+            brought = self._contribution(place.round_rows / at_most)
+            result = self._rounds.meet(Meeting(number), [brought], n)
             if result is None:
                 return False
             over = place.met + 1 == self._n_rounds or place.trained < self._counts[self._task.slot]
-            self._take_over(number, result, over=over)
+            self._take_over(number, result[0], over=over)
             if over:
                 return True
 
@@ -283,7 +295,7 @@ class AveragedUpdates:
     def _forget(self, number: str) -> None:
         """A round that is over for all: the next one is complete."""
         if self._task.slot == SPEAKER:
-            self._rounds.forget(number)
+            self._rounds.forget(Meeting(number))
 
     # ------------------------------------------------------------------------------------- state
 

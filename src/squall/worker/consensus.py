@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from squall.errors import SettingError
@@ -15,17 +16,18 @@ from squall.optim.consensus.admm import (
     SETTLED,
     Consensus,
     ConsensusSettings,
-    Contribution,
     Round,
 )
+from squall.optim.consensus.exchange import curvature_of, decoded, encoded, prepared
 from squall.optim.consensus.metrics import Penalty
 from squall.optim.consensus.participant import Participant
 from squall.protocols import Model, Store
-from squall.records import Block, Float32, Float64, Int32, Registration, SolverRound, Steps, WorkerTask
+from squall.records import Block, Int32, Numbers, Registration, SolverRound, Steps, WorkerTask
 from squall.worker.partial import PartialRounds
-from squall.worker.rounds import SPEAKER, Keeper, Kept, Rounds, start_key, unpacked
+from squall.worker.rounds import SPEAKER, Keeper, Kept, Meeting, Rounds, start_key, unpacked
 
 _ROWS, _START = "rows", "start"  # rounds before the first: how many rows there are; loss and curvature
+_PENDING = "pending"  # begins the names of arrays that were to be brought when a slot was handed over
 _IDLE_S = 0.02
 
 
@@ -47,8 +49,8 @@ class ConsensusRounds:
         Of :class:`~squall.optim.consensus.admm.ConsensusSettings`, without what is known here.
     partial : float or None
         The fraction of the slots that is waited for, when the metric has settled; None for all.
-    half : bool
-        Send float32, to rounds that wait for all.
+    shards : int or None
+        Of :class:`squall.worker.rounds.Rounds`.
     """
 
     def __init__(
@@ -61,14 +63,14 @@ class ConsensusRounds:
         settings: dict[str, Any],
         partial: float | None,
         *,
-        half: bool,
+        shards: int | None,
     ) -> None:
         convex = smooth(model)
         if convex is None:
             raise SettingError("this model's loss is not convex", where="ADMM", fix="use another strategy")
         self._task, self._model, self._blobs, self._interrupted = task, convex, store.blobs, interrupted
-        self._n_slots, self._settings, self._half = len(slots), settings, half
-        self._rounds, self._keeper = Rounds(task, store, interrupted), Keeper(task, store)
+        self._n_slots, self._settings = len(slots), settings
+        self._rounds, self._keeper = Rounds(task, store, interrupted, shards), Keeper(task, store)
         self._partial: PartialRounds | None = None
         if partial is not None:
             self._partial = PartialRounds(task, store, interrupted, slots, partial)
@@ -81,9 +83,9 @@ class ConsensusRounds:
         self._answered = False
         self._own_loss: tuple[Any, ...] = (0, 0.0, 0.0)  # the last that it had told of, as `_untold`
         self._untold: tuple[Any, ...] = (0, 0.0, 0.0)  # rows of the present round, their losses and weights
-        self._pending: Float32 | Float64 | None = None  # brought to the present round, or to be brought
-        self._curvature = _START  # the round whose sums the metric is of
-        self._rounds_left: list[str] = []  # (the speaker) that have not been forgotten
+        self._pending: list[Numbers] = []  # brought to the present round, or to be brought
+        self._curvature = Meeting(_START)  # the round whose sums the metric is of
+        self._rounds_left: list[Meeting] = []  # (the speaker) that have not been forgotten
         self._last: Round | None = None
 
     # ----------------------------------------------------------------------- the seam's methods
@@ -119,15 +121,16 @@ class ConsensusRounds:
             return self._told(1, before)
         if self._partial is not None and self._worker.consensus.round >= SETTLED:
             return self._told(self._partial_step(self._partial, block), before)
-        if self._pending is None:
+        consensus = self._worker.consensus
+        if not self._pending:
             contribution = self._worker.contribute()
-            self._pending = self._outgoing(contribution.packed())
+            self._pending = encoded(contribution, consensus.settings)
             self._own_loss = block.n_rows, contribution.loss * self._n_rows, self._weight
-        number = str(self._worker.consensus.round + 1)
-        sums = self._rounds.meet(number, self._pending, self._n_slots)
+        meeting = self._rounds.meeting(str(consensus.round + 1), self._pending, self._n_slots)
+        sums = self._rounds.meet(meeting, self._pending, self._n_slots)
         if sums is None:
             return self._told(0, before)
-        self._take_over(number, np.asarray(sums, dtype=np.float64))
+        self._take_over(meeting, sums)
         return self._told(1, before)
 
     def finish(self) -> bool:
@@ -171,42 +174,42 @@ class ConsensusRounds:
             self._rounds.show(str(answered.number), consensus.solution.astype(np.float32))
         self._keeper.keep(*self._state(whole=False))
         if self._task.slot == SPEAKER and before > SETTLED:
-            self._rounds.forget(str(before))
+            self._rounds.forget(Meeting(str(before)))
         return 1
 
-    def _take_over(self, number: str, sums: Float64) -> None:
+    def _take_over(self, meeting: Meeting, sums: list[Numbers]) -> None:
         assert self._worker is not None
         consensus = self._worker.consensus
         renewed = consensus.renews
-        self._last = self._worker.absorb(Contribution.unpacked(sums, consensus.settings))
-        self._pending, self._untold = None, self._own_loss
+        self._last = self._worker.absorb(decoded(sums, consensus))
+        self._pending, self._untold = [], self._own_loss
         self._visited = consensus.round
         if renewed:
-            self._curvature = number
+            self._curvature = meeting
         if self._task.slot == SPEAKER:
-            self._rounds.show(number, consensus.solution.astype(np.float32))
+            self._rounds.show(meeting.number, consensus.solution.astype(np.float32))
         self._keeper.keep(*self._state(whole=False))
-        self._forget(number, renewed=renewed)
+        self._forget(meeting, renewed=renewed)
 
-    def _forget(self, number: str, *, renewed: bool) -> None:
+    def _forget(self, meeting: Meeting, *, renewed: bool) -> None:
         """Rounds before this one are over for all; but their successors read the last with curvature."""
         if self._task.slot != SPEAKER:
             return
         needed = self._rounds_left[0] if renewed and self._rounds_left else self._curvature
-        for name in self._rounds_left:
-            if name != needed:
-                self._rounds.forget(name)
-        self._rounds_left = [*dict.fromkeys([needed, number])]
+        for left in self._rounds_left:
+            if left != needed:
+                self._rounds.forget(left)
+        self._rounds_left = [*dict.fromkeys([needed, meeting])]
 
     def _ready(self, block: Block) -> bool:
         """Have the participant, if nothing has to end before all slots have begun."""
         if self._worker is not None:
             return True
         if not self._n_rows:
-            sums = self._rounds.meet(_ROWS, np.array([float(block.n_rows)]), self._n_slots)
-            if sums is None:
+            counted = self._rounds.meet(Meeting(_ROWS), [np.array([block.n_rows])], self._n_slots)
+            if counted is None:
                 return False
-            self._n_rows = int(sums[0])
+            self._n_rows = int(counted[0][0])
         if self._objective is None:
             weights = block.weights
             self._weight = float(block.n_rows) if weights is None else float(weights.sum(dtype=np.float64))
@@ -218,15 +221,14 @@ class ConsensusRounds:
         start = self._blobs.get(start_key(self._task.job))
         z = np.zeros(self._objective.n) if start is None else unpacked(start)["z"].astype(np.float64)
         worker = Participant(self._objective, Consensus(self._agreed(), z))
-        sums = self._rounds.meet(_START, self._outgoing(worker.prepare()), self._n_slots)
+        brought = prepared(*worker.prepare(), worker.consensus.settings)
+        meeting = self._rounds.meeting(_START, brought, self._n_slots)
+        sums = self._rounds.meet(meeting, brought, self._n_slots)
         if sums is None:
             return False
-        worker.begin(np.asarray(sums, dtype=np.float64))
-        self._worker, self._rounds_left = worker, [_START]
+        worker.begin(float(sums[0][0]), sums[1].astype(np.float64))
+        self._worker, self._curvature, self._rounds_left = worker, meeting, [meeting]
         return True
-
-    def _outgoing(self, array: Float64) -> Float32 | Float64:
-        return array.astype(np.float32) if self._half else array
 
     def _agreed(self) -> ConsensusSettings:
         assert self._objective is not None
@@ -239,10 +241,11 @@ class ConsensusRounds:
     def _state(self, *, whole: bool) -> tuple[int, str, dict[str, Any], dict[str, Any]]:
         """For the keeper.  The round in which it converged is not done before it has been told of."""
         assert self._worker is not None and self._objective is not None
-        facts, arrays = self._worker.state(whole=whole)
+        facts, own = self._worker.state(whole=whole)
+        arrays: dict[str, Any] = {**own}
         done, number = self._visited, self._worker.consensus.round
-        if whole and self._pending is not None:
-            arrays["pending"] = np.asarray(self._pending)
+        if whole:
+            arrays |= {f"{_PENDING}{i}": array for i, array in enumerate(self._pending)}
         facts |= {
             "curvature": self._curvature,
             "left": self._rounds_left,
@@ -254,21 +257,19 @@ class ConsensusRounds:
 
     def _go_on(self, kept: Kept, arrays: dict[str, Any]) -> bool:
         assert self._objective is not None
-        curvature = self._rounds.again(kept.facts["curvature"], self._n_slots)
-        if curvature is None:
-            return False
         agreed, facts = self._agreed(), dict(kept.facts)
-        self._curvature, self._rounds_left = facts.pop("curvature"), facts.pop("left")
+        meeting = msgspec.convert(facts.pop("curvature"), Meeting)
+        sums = self._rounds.again(meeting, self._n_slots)
+        if sums is None:
+            return False
+        self._curvature = meeting
+        self._rounds_left = msgspec.convert(facts.pop("left"), list[Meeting])
         last, self._own_loss = facts.pop("last"), tuple(facts.pop("own_loss"))
         self._last = None if last is None else Round(*last)
-        self._pending = arrays.pop("pending", None)
-        own = np.asarray(curvature, dtype=np.float64)
-        if self._curvature == _START:
-            own = own[:-1]
-        else:
-            own = Contribution.unpacked(own, agreed).curvature
+        self._pending = [arrays.pop(name) for name in sorted(arrays) if name.startswith(_PENDING)]
         self._visited = kept.minibatches
-        self._worker = Participant.restored(self._objective, agreed, facts, arrays, own)
+        curvature = curvature_of(sums, agreed)
+        self._worker = Participant.restored(self._objective, agreed, facts, arrays, curvature)
         return True
 
     def _used(self) -> tuple[float, float, int, int]:

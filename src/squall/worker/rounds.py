@@ -15,9 +15,10 @@ Beside :class:`Rounds`, the blobs of a job are below ``<job>/kept`` (what slots 
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -36,8 +37,24 @@ SPEAKER = 0
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 
+PIECE_BYTES = 256 << 10
+"""Fewest bytes of a piece, unless the number of pieces is set: what a function sends in some milliseconds, of
+which a request for less would be the greater part."""
+
+
+class Meeting(NamedTuple):
+    """A round by its name, a part of a key, and into how many pieces each of its arrays is cut."""
+
+    number: str
+    pieces: tuple[int, ...] = (1,)
+
+
 class Rounds:
     """The rounds of one job, seen by one slot.
+
+    A long array is cut into pieces, each with a key of its own: so several servers of a store share the
+    work of adding up, or, where a store cannot add, as many slots, for each asks for another piece first
+    (scatter-reduce).  Each number is added up in the same order as in one piece: the bits are the same.
 
     Parameters
     ----------
@@ -46,6 +63,8 @@ class Rounds:
     store : Store
     interrupted : callable
         Whether this worker has to end.
+    shards : int or None, default 1
+        Pieces of an array; None for as many as there are slots, as long as they have 256 kB.
 
     Attributes
     ----------
@@ -55,50 +74,84 @@ class Rounds:
         Bytes of arrays, in all.
     """
 
-    def __init__(self, task: WorkerTask, store: Store, interrupted: Callable[[], bool]) -> None:
+    def __init__(
+        self, task: WorkerTask, store: Store, interrupted: Callable[[], bool], shards: int | None = 1
+    ) -> None:
         self._task, self._blobs, self._interrupted = task, store.blobs, interrupted
+        self._shards = shards
         self.push_s = self.wait_s = 0.0
         self.bytes_in = self.bytes_out = 0
 
-    def meet(self, number: str, array: Numbers, n: int) -> Numbers | None:
-        """The sum of what ``n`` slots bring to a round; None if it was broken off: ask again, or a successor.
+    def meeting(self, number: str, arrays: Sequence[Numbers], n: int) -> Meeting:
+        """The round to which all of ``n`` slots bring arrays like these, of one axis."""
+        return Meeting(number, tuple(self._n_pieces(array, n) for array in arrays))
+
+    def meet(self, meeting: Meeting, arrays: Sequence[Numbers], n: int) -> list[Numbers] | None:
+        """The sums of what ``n`` slots bring to a round; None if it was broken off: ask again.
 
         Parameters
         ----------
-        number : str
-            The round's name, a part of a key.
-        array : array
-            What this slot brings, of the same type and shape as the others; the same as before if it
+        meeting : Meeting
+        arrays : sequence of ndarray
+            What this slot brings, of the same types and lengths as the others; the same as before if it
             asks again.
         n : int
             How many slots there are in it: all that have rows, so that none is left behind.
         """
-        key, started = _round(self._task.job, number), time.perf_counter()
-        self._blobs.reduce(key, array, "sum", self._task.slot)
-        self.bytes_out += array.nbytes
+        started = time.perf_counter()
+        parts = [part for array, k in zip(arrays, meeting.pieces, strict=True) for part in _cut(array, k)]
+        keys = self._keys(meeting)
+        for at in self._order(keys):
+            self._blobs.reduce(keys[at], parts[at], "sum", self._task.slot)
+            self.bytes_out += parts[at].nbytes
         self.push_s += time.perf_counter() - started
-        return self.again(number, n)
+        return self.again(meeting, n)
 
-    def again(self, number: str, n: int) -> Numbers | None:
-        """The sum of a round to which this slot, or its predecessor, has brought its part; as `meet`."""
-        key, began = _round(self._task.job, number), time.perf_counter()
-        result = self._blobs.reduced(key, n, HOLD_S)
-        while result is None and not self._interrupted():
-            result = self._blobs.reduced(key, n, HOLD_S)
-        self.wait_s += time.perf_counter() - began
-        if result is not None:
+    def again(self, meeting: Meeting, n: int) -> list[Numbers] | None:
+        """The sums of a round to which this slot, or its predecessor, has brought its part; as `meet`."""
+        began, keys = time.perf_counter(), self._keys(meeting)
+        found: dict[int, Numbers] = {}
+        for at in self._order(keys):
+            result = self._sum(keys[at], n)
+            if result is None:
+                break
+            found[at] = result
             self.bytes_in += result.nbytes
-        return result
+        self.wait_s += time.perf_counter() - began
+        if len(found) < len(keys):
+            return None
+        parts = iter([found[at] for at in range(len(keys))])
+        return [_joined(list(itertools.islice(parts, k))) for k in meeting.pieces]
 
-    def forget(self, number: str) -> None:
+    def forget(self, meeting: Meeting) -> None:
         """Remove a round that no slot needs any more, and the model that came of it."""
-        self._blobs.delete(_round(self._task.job, number))
-        self._blobs.delete(_shown(self._task.job, number))
+        for key in self._keys(meeting):
+            self._blobs.delete(key)
+        self._blobs.delete(_shown(self._task.job, meeting.number))
 
     def show(self, number: str, weights: Float32) -> None:
         """(slot 0) Let the driver have the model that came of a round, from the next `Keeper.keep` on."""
         self._blobs.put(_shown(self._task.job, number), weights.tobytes())
         self.bytes_out += weights.nbytes
+
+    def _n_pieces(self, array: Numbers, n: int) -> int:
+        most = min(n, array.nbytes // PIECE_BYTES) if self._shards is None else self._shards
+        return max(1, min(most, len(array)))
+
+    def _keys(self, meeting: Meeting) -> list[str]:
+        place = f"{self._task.job}/rounds/{meeting.number}"
+        return [f"{place}/{array}-{at}" for array, k in enumerate(meeting.pieces) for at in range(k)]
+
+    def _order(self, keys: list[str]) -> list[int]:
+        """Each slot begins with another piece."""
+        first = self._task.slot % len(keys)
+        return [*range(first, len(keys)), *range(first)]
+
+    def _sum(self, key: str, n: int) -> Numbers | None:
+        result = self._blobs.reduced(key, n, HOLD_S)
+        while result is None and not self._interrupted():
+            result = self._blobs.reduced(key, n, HOLD_S)
+        return result
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -242,8 +295,12 @@ def start_key(job: str) -> str:
     return f"{job}/start"
 
 
-def _round(job: str, number: str) -> str:
-    return f"{job}/rounds/{number}"
+def _cut(array: Numbers, k: int) -> list[Numbers]:
+    return [array] if k == 1 else cast(list[Numbers], np.array_split(array, k))
+
+
+def _joined(parts: list[Numbers]) -> Numbers:
+    return parts[0] if len(parts) == 1 else cast(Numbers, np.concatenate(parts))
 
 
 def _shown(job: str, number: str) -> str:

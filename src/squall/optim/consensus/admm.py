@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from squall.optim.consensus.anderson import coefficients
+from squall.optim.consensus.grid import Grid
 from squall.optim.consensus.metrics import DiagonalMetric, MatrixMetric, Metric, Penalty
-from squall.records import Float64
+from squall.records import Float64, Int16
 
 FULL_METRIC = 2000
 """Most coefficients for which the metric is a whole matrix."""
@@ -24,7 +25,7 @@ _BALANCED_EVERY, _BALANCED_UNTIL = 2, 10
 _BALANCE_RANGE = (0.2, 5.0)
 _BALANCE_WORTH = 1.5  # a smaller change of rho is not worth what acceleration then forgets
 _FULL_RIDGE, _DIAGONAL_FLOOR = 1e-4, 1e-8  # of the mean diagonal
-_FACTS = ("round", "rho", "residual", "first_objective")
+_FACTS = ("round", "rho", "residual", "reach", "first_objective")
 _SCALARS = 5  # beside the inner products with earlier residuals
 
 
@@ -51,6 +52,8 @@ class ConsensusSettings:
         Whether the metric is a matrix.
     balanced : bool
         Whether rho is balanced.
+    encoding : {None, "float32", "int16"}
+        How vectors travel; see :mod:`squall.optim.consensus.exchange`.
     """
 
     n: int
@@ -62,6 +65,7 @@ class ConsensusSettings:
     depth: int = 10
     full: bool = True
     balanced: bool = True
+    encoding: str | None = None
 
     @property
     def curvature_size(self) -> int:
@@ -79,24 +83,25 @@ class Contribution(NamedTuple):
     moved: float  # ‖x̂ − z‖²
     loss: float  # f at z
     passes: float
-    dual: float  # ‖u‖²
+    reach: float  # max_i |x̂ − z|_i √M_ii, before it was rounded to a grid
     forgotten: float  # 1 if it has no earlier residuals although others do
     products: Float64  # (depth,)
     curvature: Float64  # (settings.curvature_size,), or empty in most rounds
+    integers: Int16 | None = None  # x̂ − z on the round's grid, if there is one
 
     def packed(self) -> Float64:
         """All in one array."""
-        scalars = [self.moved, self.loss, self.passes, self.dual, self.forgotten]
+        scalars = [self.moved, self.loss, self.passes, self.reach, self.forgotten]
         return np.concatenate([self.vector, scalars, self.products, self.curvature])
 
     @staticmethod
     def unpacked(array: Float64, settings: ConsensusSettings) -> Contribution:
         """From `packed`, or from a sum of such arrays."""
         n, products = settings.n, settings.n + _SCALARS
-        moved, loss, passes, dual, forgotten = (float(x) for x in array[n:products])
+        moved, loss, passes, reach, forgotten = (float(x) for x in array[n:products])
         rest = array[products:]
         return Contribution(
-            array[:n], moved, loss, passes, dual, forgotten, rest[: settings.depth], rest[settings.depth :]
+            array[:n], moved, loss, passes, reach, forgotten, rest[: settings.depth], rest[settings.depth :]
         )
 
 
@@ -165,6 +170,7 @@ class Consensus:
         self.round, self.rho = 0, settings.rho
         self.forgotten = False
         self.residual = math.inf  # of all workers together
+        self.reach = 0.0  # of a worker on average, in the last round
         self.first_objective = math.nan
         self.dual_sum = np.zeros_like(z)
         self._memory: list[_Remembered] = []
@@ -208,6 +214,13 @@ class Consensus:
         """Whether the coming round's contributions have to bring curvature along."""
         return self.round + 1 in RENEWED_AFTER
 
+    @property
+    def grid(self) -> Grid | None:
+        """That of the coming round's vectors."""
+        if self.settings.encoding != "int16" or not self.round:
+            return None
+        return Grid.of(self.metric.diagonal, self.reach, self.settings.n_slots)
+
     def begin(self, loss: float, curvature: Float64) -> None:
         """Take the mean loss at z and the sum of all curvatures there."""
         self.first_objective = loss + self.settings.penalty.value(self.z)
@@ -230,7 +243,7 @@ class Consensus:
         theta = self._mixture()
         self.z = _mixed(theta, [m.z for m in self._memory])
         self.dual_sum = _mixed(theta, [m.dual for m in self._memory])
-        self.round += 1
+        self.round, self.reach = self.round + 1, sums.reach / n_slots
         done = self._summary(sums.loss, sums.passes, start, primal, dual)
         return done, Decision(step, forget, theta, self._change(sums.curvature, primal, dual))
 

@@ -36,6 +36,10 @@ class Penalty:
 class Metric(Protocol):
     """A symmetric positive definite M."""
 
+    @property
+    def diagonal(self) -> Float64:
+        """Its diagonal."""
+
     def times(self, v: Float64) -> Float64:
         """M v."""
 
@@ -54,6 +58,11 @@ class DiagonalMetric:
     """Of positive weights."""
 
     weights: Float64
+
+    @property
+    def diagonal(self) -> Float64:
+        """Its diagonal."""
+        return self.weights
 
     def times(self, v: Float64) -> Float64:
         """M v."""
@@ -81,6 +90,11 @@ class MatrixMetric:
     """Of a whole matrix."""
 
     matrix: Float64
+
+    @property
+    def diagonal(self) -> Float64:
+        """Its diagonal."""
+        return np.diagonal(self.matrix)
 
     def times(self, v: Float64) -> Float64:
         """M v."""

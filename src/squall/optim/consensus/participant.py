@@ -59,15 +59,15 @@ class Participant:
         self._reference = consensus.z
         self._solver: LazyNewton | TruncatedNewton | None = None
 
-    def prepare(self) -> Float64:
+    def prepare(self) -> tuple[float, Float64]:
         """Mean loss at z and curvature there, to be summed for `begin`."""
         loss, _ = self._objective.gradient(self.consensus.z)
         self._reference, self._curvature = self.consensus.z, self._measured()
-        return np.append(self._curvature, loss)
+        return loss, self._curvature
 
-    def begin(self, sums: Float64) -> None:
+    def begin(self, loss: float, curvature: Float64) -> None:
         """Take the sums of what all have prepared."""
-        self.consensus.begin(float(sums[-1]), sums[:-1])
+        self.consensus.begin(loss, curvature)
 
     def contribute(self) -> Contribution:
         """Solve the subproblem; what to add to the round's sums."""
@@ -78,6 +78,11 @@ class Participant:
         subproblem = Subproblem(self._objective, metric, consensus.z - self.u)
         solved = solver.solve(subproblem, consensus.z, tol, PASSES)
         moved = settings.relaxation * (solved.x - consensus.z)
+        reach = float(np.abs(moved * np.sqrt(metric.diagonal)).max())
+        integers, grid = None, consensus.grid
+        if grid is not None:
+            integers = grid.integers(moved)
+            moved = grid.values(integers)
         pull, products = metric.times(moved), np.zeros(settings.depth)
         for j, earlier in enumerate(self._memory[: settings.depth]):
             products[j] = pull @ earlier.residual
@@ -92,10 +97,11 @@ class Participant:
             float(moved @ pull),
             solved.loss,
             float(subproblem.passes + consensus.renews),
-            float(self.u @ metric.times(self.u)),
+            reach,
             float(consensus.forgotten or len(self._memory) != consensus.remembered),
             products,
             curvature,
+            integers,
         )
 
     def absorb(self, sums: Contribution) -> Round:
