@@ -83,7 +83,12 @@ def sums(options: argparse.Namespace) -> Rows:
 def interactions(options: argparse.Namespace) -> Rows:
     """Clicks that depend on pairs of fields."""
     X, y = clicks(options.rows, seed=1, interactions=1.0).to_arrays()
-    return Rows(X.astype(np.float32), y, 0.2)
+    X = X.astype(np.float32)
+    X.indices, X.indptr = (
+        X.indices.astype(np.int32),
+        X.indptr.astype(np.int32),
+    )  # scikit-learn takes no others
+    return Rows(X, y, 0.2)
 
 
 class Xlearn(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

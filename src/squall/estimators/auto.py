@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import numpy as np
 
+from squall.config import available_cores
 from squall.data.rows import join_training, slice_training
 from squall.protocols import Model
 from squall.records import Block, CsrBlock, Float32, OptimizerSpec
@@ -88,7 +88,7 @@ def choose_learning_rate(
         spec = msgspec.structs.replace(optimizer, learning_rate=rate)
         return _trial(model, *fold, spec, batch_size, min(epochs, _EPOCHS), seed, weights)
 
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+    with ThreadPoolExecutor(available_cores()) as pool:
 
         def losses(tried: Sequence[float]) -> list[float]:
             sums = np.array(list(pool.map(trial, itertools.product(tried, folds)))).reshape(len(tried), -1, 2)
