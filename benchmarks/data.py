@@ -169,28 +169,50 @@ def polars_hashed(polars: object, path: Path) -> None:
     FeatureHasher(2**20, input_type="string", alternate_sign=False).transform(rows)
 
 
+_CAP_MB = 300
 _CAPPED = """
-import resource, sys, time
+import sys, threading, time
 import squall
+
+peaks = {"VmRSS": 0, "RssAnon": 0}
+
+def watch():
+    while True:
+        with open("/proc/self/status") as status:
+            for line in status:
+                name, _, value = line.partition(":")
+                if name in peaks:
+                    peaks[name] = max(peaks[name], int(value.split()[0]) >> 10)
+        time.sleep(0.02)
+
+def told(what):
+    seconds = time.perf_counter() - began
+    print(f"{what} after {seconds:.0f} s; peak of the client so far {peaks['RssAnon']} MB, "
+          f"with pages of mapped files {peaks['VmRSS']} MB", flush=True)
+
+threading.Thread(target=watch, daemon=True).start()
 began = time.perf_counter()
-data = squall.read_libsvm(sys.argv[1], storage=sys.argv[2], run=squall.Run(workers=2))
-read = time.perf_counter() - began
-squall.LogisticRegression(epochs=1, run=squall.Run(workers=2, storage=sys.argv[2])).fit(data)
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-print(f"{len(data):,} rows; read in {read:.0f} s, read and trained in {time.perf_counter() - began:.0f} s; "
-      f"peak of the client {peak:.0f} MB")
+run = squall.Run(workers=2, storage=sys.argv[2])
+data = squall.read_libsvm(sys.argv[1], run=run, storage=sys.argv[2])
+told(f"{len(data):,} rows read")
+data = squall.MaxAbsScaler().fit_on(data, run).transform(data)
+told("statistics made")
+squall.LogisticRegression(epochs=1).fit(data, run=run)
+told("trained")
+if peaks["RssAnon"] > int(sys.argv[3]):
+    sys.exit(f"more than {sys.argv[3]} MB")
 """
 
 
 def capped(folder: Path, options: argparse.Namespace) -> None:
-    """A file of 2 GB: the client's memory while functions parse it and train on it."""
+    """A file of 2 GB: the client's memory while functions parse it, look at it and train on it."""
     part = libsvm_file(folder / "part.svm", min(options.mb, 100), "{:.8g}").read_bytes()
     path = folder / "large.svm"
     with path.open("wb") as file:
         for _ in range(max(1, options.capped_mb * 1_000_000 // len(part))):
             file.write(part)
     print(f"\n{path.stat().st_size / 1e9:.1f} GB of LIBSVM text:", flush=True)
-    subprocess.run([sys.executable, "-c", _CAPPED, path, folder / "store"], check=True)
+    subprocess.run([sys.executable, "-c", _CAPPED, path, folder / "store", str(_CAP_MB)], check=True)
 
 
 COMPARISONS = {"libsvm": libsvm, "csv": csv, "criteo": criteo, "capped": capped}

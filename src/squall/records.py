@@ -718,6 +718,18 @@ class Bill(msgspec.Struct, frozen=True):
         """The sum of all items."""
         return self.compute_usd + self.requests_usd + self.store_usd + self.objects_usd
 
+    def __add__(self, other: Bill) -> Bill:
+        lists = dict.fromkeys([*self.price_list.split("; "), *other.price_list.split("; ")])
+        return Bill(
+            self.compute_usd + other.compute_usd,
+            self.requests_usd + other.requests_usd,
+            self.store_usd + other.store_usd,
+            self.objects_usd + other.objects_usd,
+            self.invocations + other.invocations,
+            self.gb_seconds + other.gb_seconds,
+            "; ".join(lists),
+        )
+
     def items(self) -> dict[str, float]:
         """US dollars by what they are for."""
         return {

@@ -13,6 +13,7 @@ import pytest
 import squall
 from squall.cli import main
 from squall.cli.show import console
+from squall.data import parsing
 
 Run = Callable[..., tuple[int, str, str]]
 PEOPLE = "age,job,[b]pay[/b],rich\n31,cook,1.5,no\n40,,2.5,yes\n25,\x1b[31mpilot,,no\n"
@@ -53,6 +54,16 @@ def test_a_file_becomes_a_data_set_that_can_be_looked_into(cli: Run, tmp_path: P
     ]
     assert cli("data", "info", "d")[1] in out
     assert cli("data", "info", f"file://{tmp_path}/d")[1] in out
+
+
+def test_the_functions_that_parsed_a_large_file_are_billed(cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parsing, "LARGE_BYTES", 1)
+    code, out, _ = cli("ingest", "people.csv", "--to", "d", "--label", "rich")
+    assert code == 0 and "The bill: what this run would have cost at AWS Lambda" in out
+    assert "requests (1 invocations)" in out
+    assert "The bill" not in cli("ingest", "people.csv", "--to", "e", "--label", "rich")[1], (
+        "it is read already"
+    )
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -13,7 +13,7 @@ from squall.driver.description import describe, read_description, run_of
 from squall.driver.spec import JobSpec, Prepared
 from squall.errors import CorruptError
 from squall.models.logistic import LogisticModel
-from squall.records import OptimizerSpec
+from squall.records import Bill, OptimizerSpec
 from squall.testing import Chaos, Fault
 
 
@@ -33,8 +33,10 @@ def test_a_run_comes_back_with_its_backend(backend: str | Backend, tmp_path: Pat
     run = squall.Run(backend=backend, workers=3, deadline="10min", store="tcp")
     objects = ObjectStore(tmp_path)
     spec = JobSpec(run, 3, 2, 0, {}, prepare=lambda *_: prepared)
-    prepared = Prepared("train", LogisticModel(5), OptimizerSpec("sgd", 0.1), 100, 1_000)
+    spent = Bill(0.5, 0.25, 0.0, 0.125, 3, 1.5, "prices")
+    prepared = Prepared("train", LogisticModel(5), OptimizerSpec("sgd", 0.1), 100, 1_000, spent=(spent,))
     describe(objects, "j", spec, prepared, 1, 2)
+    assert read_description(objects, "j").spent == (spent,)
     back = run_of(read_description(objects, "j"))
     assert back.backend == run.resolve_backend()
     assert back.replace(backend=run.backend, storage=None) == run

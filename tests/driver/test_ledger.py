@@ -34,6 +34,26 @@ def test_compute_is_billed_time_by_memory_by_price() -> None:
     assert bill.gb_seconds == pytest.approx(1.5)
 
 
+def test_what_maps_cost_for_the_job_is_on_its_bill() -> None:
+    def ledger() -> Ledger:
+        ledger = Ledger(PRICES, memory_mb=512, now=0.0)
+        ledger.launch((0, 1), 0.0)
+        ledger.end((0, 1), billed_s=3.0)
+        ledger.objects(2, 1)
+        return ledger
+
+    job, spent = ledger(), ledger().bill(2.0)
+    own = job.bill(5.0)
+    job.add(spent, spent)
+    assert job.bill(5.0) == own + spent + spent
+    assert job.bill(5.0).total_usd == pytest.approx(own.total_usd + 2 * spent.total_usd)
+    assert (
+        job.bill(5.0).invocations == 3 and job.bill(5.0).price_list == own.price_list == "test (2026-01-01)"
+    )
+    other = Ledger(load_prices("aws-lambda-us-east-1"), 512, 0.0).bill(0.0)
+    assert (own + other).price_list == f"{own.price_list}; {other.price_list}"
+
+
 def test_billed_time_is_rounded_up_to_the_granularity() -> None:
     ledger = Ledger(PRICES, memory_mb=1024, now=0.0)
     ledger.launch((0, 1), 0.0)

@@ -54,6 +54,7 @@ def test_functions_learn_what_this_process_does(data, calls):
         with squall.Run(workers=2):
             there = clone(transformer).fit(data)
         assert there.transform_ == here.transform_
+        assert here.bill_ is None and there.bill_.invocations >= 1 and there.bill_.compute_usd > 0
     assert calls == [3] * len(FITTED)
 
 
@@ -66,6 +67,10 @@ def test_a_pipeline_fits_each_stage_by_one_map(data, calls):
     for (_, fitted), step in zip(model.steps, steps, strict=False):
         assert fitted.transform_ == clone(step).fit_on(out, None).transform_
         out = fitted.transform(out)
+    statistics_calls = sum(step.bill_.invocations for _, step in model.steps[:-1])
+    assert model.bill_.invocations == statistics_calls + run.workers
+    assert model.bill_.gb_seconds > sum(step.bill_.gb_seconds for _, step in model.steps[:-1])
+    assert model.history_[0].cost_usd > sum(step.bill_.total_usd for _, step in model.steps[:-1])
 
 
 def test_what_does_not_fit_is_told_as_it_is_here(tmp_path, calls):

@@ -37,6 +37,10 @@ def test_functions_read_what_this_process_reads(svm, tmp_path, monkeypatch):
     X, y = data.to_arrays()
     n = len(expected[1])
     assert len(data) == 2 * n and len(list(data.blocks())) > 10
+    assert data.bill.invocations > 10 and data.bill.total_usd > data.bill.compute_usd > 0
+    assert f"{data.bill.invocations} invocations for $0.0" in str(data.split(0.5)[0].info())
+    assert data.concat(data).bill == data.bill + data.bill
+    assert squall.read_libsvm([svm, svm]).bill is None, "it was read before"
     for half in (slice(0, n), slice(n, None)):
         assert (X[half] != expected[0]).nnz == 0
         np.testing.assert_array_equal(y[half], expected[1])

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import squall
 from squall.cli.data import print_info
-from squall.cli.show import console
+from squall.cli.show import console, print_bill
 from squall.config import Problems, did_you_mean
 from squall.data.dataset import Dataset
 from squall.data.finding import find_inputs, path_problems
@@ -72,6 +72,9 @@ def run_ingest(options: IngestOptions) -> None:
         data: Dataset = read(source, **settings)
     written = data.write(options.to)
     print_info(written)
+    if data.bill is not None:
+        console.print()
+        print_bill(data.bill, local=True)
     console.print(
         f"\nread and written in {format_duration(time.monotonic() - started)}; "
         f'squall.open_dataset("{written.info().location}") opens it',

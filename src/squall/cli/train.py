@@ -86,7 +86,7 @@ def run_train(options: TrainOptions) -> None:
     if test is not None:
         print_metrics(f"On {test.n_rows:,} held-out rows", held_out_quality(fitted, test))
         console.print()
-    print_end(job, fitted.bill_, saved)
+    print_end(job, fitted.bill_ if data.bill is None else data.bill + fitted.bill_, saved)
 
 
 def _read(options: TrainOptions, trainable: Trainable) -> Dataset:

@@ -12,6 +12,7 @@ from squall.data.sources import digest
 from squall.data.uniting import United, renumbered, united_strings
 from squall.errors import DataError
 from squall.records import (
+    Bill,
     CategoricalColumn,
     Column,
     ColumnSpec,
@@ -77,6 +78,11 @@ class ConcatSource:
     def key(self) -> str:
         """A name for the content."""
         return digest(["concat", [part.key() for part in self._parts]])
+
+    def bill(self) -> Bill | None:
+        """What functions cost that this process had read the parts; None if none did."""
+        bills = [bill for part in self._parts if (bill := part.bill) is not None]
+        return sum(bills[1:], start=bills[0]) if bills else None
 
 
 def _united(parts: list[Dataset], spec: ColumnSpec) -> United | None:

@@ -1,31 +1,26 @@
-"""`Dataset`: an immutable, lazily transformed view of rows, read one partition at a time."""
+"""`Dataset`: what its users see and do; how its rows are read is in :mod:`squall.data.view`."""
 
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import astuple
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from squall.config import Problems
 from squall.data import export, info, summary
+from squall.data.batches import Batches, Position, batches_of
 from squall.data.concat import ConcatSource
 from squall.data.hints import column_hint
 from squall.data.info import short
-from squall.data.labels import Classes
-from squall.data.mixing import mixed_blocks
-from squall.data.rows import count_missing, cut_blocks, take_raw
-from squall.data.seeds import seed_from, seeded_order
+from squall.data.seeds import seed_from
 from squall.data.select import Select
-from squall.data.selection import Selection
-from squall.data.sources import Source, digest
 from squall.data.stored import open_stored, write_dataset
+from squall.data.view import View
 from squall.errors import DataError, SettingError
 from squall.protocols import BlockTransform
-from squall.records import CategoricalColumn, ColumnSpec, Int64, RawBlock
+from squall.records import ColumnSpec, Int64
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,68 +34,17 @@ class Schema(NamedTuple):
     classes: list[str | int | float | bool] | None
 
 
-class Dataset:
+class Dataset(View):
     """Rows of one schema: a source, a choice of its rows, and transforms applied on the way.
 
     Data sets come from the readers, `from_arrays` and `open_dataset`; every method gives a new one and
     changes nothing.  Reading streams: memory holds one partition (about 10 MB) at a time.
     """
 
-    def __init__(
-        self, source: Source, selection: Selection | None = None, transforms: tuple[BlockTransform, ...] = ()
-    ) -> None:
-        self._source = source
-        self._selection = Selection(tuple(source.rows)) if selection is None else selection
-        self._transforms = transforms
-        self._n_rows = sum(self._selection.counts())
-        columns = source.columns
-        for transform in transforms:
-            columns = transform.schema(columns)
-        self._columns = columns
-        self._missing: dict[str, int] | None = None if self._selection.splits else source.missing
-
-    # -------------------------------------------------------------------------------- schema
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return self._n_rows
-
-    def __len__(self) -> int:
-        return self._n_rows
-
-    @property
-    def columns(self) -> list[ColumnSpec]:
-        """Name, kind and width of each feature column, after the transforms."""
-        return list(self._columns)
-
     @property
     def schema(self) -> Schema:
         """Columns, label and label map: what a data set has to have in common with another."""
         return Schema(self.columns, self.label, None if self.classes is None else self.classes.tolist())
-
-    @property
-    def label(self) -> str | None:
-        """Name of the label; None if the data has none."""
-        return self._source.label
-
-    @property
-    def classes(self) -> Classes | None:
-        """The sorted label map (n_classes,); None if there are no labels, or they are numbers to predict."""
-        return self._source.classes
-
-    @property
-    def missing(self) -> dict[str, int]:
-        """Missing values by column as read, before any transform; only columns that have some.
-
-        Of a data set made by `split` they are counted by one pass, once.
-        """
-        if self._missing is None:
-            counts: Counter[str] = Counter()
-            for block in map(self._raw_partition, self.partitions()):
-                counts.update({name: count_missing(column) for name, column in block.columns.items()})
-            self._missing = {name: n for name, n in counts.items() if n}
-        return dict(self._missing)
 
     def dictionary(self, column: str) -> list[str]:
         """The strings that a column's numbers stand for in all blocks.
@@ -126,93 +70,48 @@ class Dataset:
             )
         return strings.strings()
 
-    @property
-    def is_as_read(self) -> bool:
-        """Whether columns are as they were read: no transform but a choice of them is applied."""
-        return all(isinstance(transform, Select) for transform in self._transforms)
+    def iter_batches(
+        self,
+        batch_size: int = 1024,
+        *,
+        epochs: int = 1,
+        shuffle: bool = False,
+        random_state: Any = None,
+        start: Position | Sequence[Any] | None = None,
+    ) -> Batches:
+        """The rows as ``(X, y)`` of ``batch_size`` rows each; the last of an epoch has what is left.
 
-    def shared_strings(self, spec: ColumnSpec) -> CategoricalColumn | None:
-        """What `dictionary` gives, as it is stored; None if there is none."""
-        return self._source.dictionary(spec.name) if spec in self._source.columns else None
-
-    def key(self) -> str:
-        """A name (32 hexadecimal digits) for exactly these rows with exactly these transforms.
-
-        Equal content gives an equal key on every machine, so derived data can be kept by it.
-        """
-        chosen = [[astuple(split) for split in self._selection.splits], self._selection.shuffle_seed]
-        transforms = [(type(t).__qualname__, t.to_dict()) for t in self._transforms]
-        return digest([self._source.key(), chosen, transforms])
-
-    # ---------------------------------------------------------------------------------- rows
-
-    def partition_rows(self) -> list[int]:
-        """Rows that each partition of the source gives."""
-        return self._selection.counts()
-
-    def partitions(self) -> list[int]:
-        """Numbers of the partitions that give rows, in their order."""
-        counts = self._selection.counts()
-        return [number for number in self._selection.order() if counts[number]]
-
-    def partition(self, number: int) -> RawBlock:
-        """The rows of one partition, transformed.
-
-        Raises
-        ------
-        StoreError, CorruptError
-            If it is missing or damaged.
-        """
-        return self._transformed(self._raw_partition(number))
-
-    def _transformed(self, block: RawBlock) -> RawBlock:
-        for transform in self._transforms:
-            block = transform.apply(block)
-        return block
-
-    def _raw_partition(self, number: int) -> RawBlock:
-        block = self._source.read(number)
-        rows = self._selection.rows_of(number, block.labels)
-        return block if rows is None else take_raw(block, rows)
-
-    def blocks(self, seed: int | None = None) -> Iterator[RawBlock]:
-        """The rows, one partition at a time, transformed; blocks without rows are left out.
+        Memory holds about one partition, with ``shuffle`` two times 64 MB.  `to_arrays` says what ``X``
+        and ``y`` are.
 
         Parameters
         ----------
-        seed : int, optional
-            Partitions come in the random order that belongs to it; if None rows come in the data set's
-            own order.
+        batch_size : int
+        epochs : int
+            How often all rows come.
+        shuffle : bool
+            Whether rows come in another random order in each epoch, as `shuffle` makes it; otherwise they
+            come in the data set's own order.
+        random_state : int, NumPy random generator, or None
+            Seed of all these orders; None draws one, or takes that of ``start``.
+        start : Position, or a list of what it holds; optional
+            The ``position`` of batches that were asked for with the same settings: what they had not given
+            comes, to the bit.  ``epochs`` counts from the very beginning, and may be another number.
 
-        Raises
-        ------
-        StoreError, CorruptError
-            If a stored partition is missing or damaged.
-        """
-        numbers = self.partitions()
-        if seed is not None:
-            numbers = [numbers[i] for i in seeded_order(len(numbers), seed).tolist()]
-        raw: Iterator[RawBlock] = map(self._raw_partition, numbers)
-        if seed is None and self._selection.shuffle_seed is not None:
-            raw = mixed_blocks(raw, self._selection.shuffle_seed)
-        yield from map(self._transformed, raw)
-
-    def iter_batches(self, batch_size: int = 1024) -> Iterator[tuple[Any, np.ndarray[Any, Any] | None]]:
-        """The rows, in order, as ``(X, y)`` of ``batch_size`` rows each; the last has what is left.
-
-        Memory holds about one partition.  `to_arrays` says what ``X`` and ``y`` are.
+        Returns
+        -------
+        Batches
+            An iterator; its ``position`` says at any time where the next batch begins, as a tuple of
+            integers and text that JSON keeps.
 
         Raises
         ------
         SettingError
-            If ``batch_size`` is no integer above 0.
+            If a setting is wrong, or ``start`` is of other rows or settings, or beyond the end.
         DataError
             As `to_arrays`.
         """
-        problems = Problems("iter_batches")
-        problems.integer("batch_size", batch_size, 1)
-        problems.raise_if_any()
-        return (export.block_arrays(self, block) for block in cut_blocks(self.blocks(), batch_size))
+        return batches_of(self, batch_size, epochs, shuffle, random_state, start)
 
     def head(self, n: int = 5) -> list[dict[str, Any]]:
         """The first rows, each as a dictionary by column; the label is its last entry.
@@ -283,8 +182,7 @@ class Dataset:
         such windows: a data set of up to 64 MB is shuffled throughout, of a larger one the rows of
         some six partitions from anywhere stand together.  (`fit` shuffles for itself, likewise.)
         """
-        shuffled = self._selection.shuffled(seed_from(random_state))
-        return Dataset(self._source, shuffled, self._transforms)
+        return self.shuffled(seed_from(random_state))
 
     def concat(self, *others: Dataset) -> Dataset:
         """These rows, and then those of the others, which have the same columns by name.

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from squall.data.dataset import Dataset
+    from squall.data.view import View
 
 Array = npt.NDArray[Any]
 
@@ -33,12 +34,12 @@ def to_arrays(data: Dataset) -> tuple[Any, Array | None]:
     return _stack(parts, width, build is _sparse), _labels(data, codes)
 
 
-def block_arrays(data: Dataset, block: RawBlock) -> tuple[Any, Array | None]:
+def block_arrays(data: View, block: RawBlock) -> tuple[Any, Array | None]:
     """``(X, y)`` of one block of a data set; see `Dataset.to_arrays`."""
     return _builder(data)(block), _labels(data, [] if block.labels is None else [block.labels])
 
 
-def _builder(data: Dataset) -> Callable[[RawBlock], Any]:
+def _builder(data: View) -> Callable[[RawBlock], Any]:
     kinds = {spec.kind for spec in data.columns}
     if {"sparse", "categorical"} <= kinds:
         raise DataError(
@@ -48,7 +49,7 @@ def _builder(data: Dataset) -> Callable[[RawBlock], Any]:
     return _sparse if "sparse" in kinds else _objects if "categorical" in kinds else _dense
 
 
-def _labels(data: Dataset, codes: list[Array]) -> Array | None:
+def _labels(data: View, codes: list[Array]) -> Array | None:
     if data.classes is None:
         return None if data.label is None else np.concatenate([np.zeros(0), *codes])
     labels: Array = data.classes[np.concatenate([np.zeros(0, np.int32), *codes])]

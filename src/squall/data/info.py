@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from squall.data.rows import slice_raw
-from squall.records import CategoricalColumn, Column, DenseColumn, NumericColumn
+from squall.records import Bill, CategoricalColumn, Column, DenseColumn, NumericColumn
+from squall.units import format_money
 
 if TYPE_CHECKING:
     from squall.data.dataset import Dataset
@@ -30,6 +31,7 @@ class Info(msgspec.Struct, frozen=True):
     source: str
     location: str | None
     facts: dict[str, Any]  # what its reader decided or was told
+    bill: Bill | None = None  # of functions that parsed it for this process
 
     def __str__(self) -> str:
         return "\n".join(f"{name:<11}{value}" for name, value in self.lines())
@@ -53,7 +55,12 @@ class Info(msgspec.Struct, frozen=True):
         lines.append(("read from", self.source))
         if self.facts:
             lines.append(("as", ", ".join(filter(None, map(_fact, self.facts.items())))))
-        return lines if self.location is None else [*lines, ("stored at", self.location)]
+        if self.location is not None:
+            lines.append(("stored at", self.location))
+        if self.bill is not None:
+            calls = _counted(self.bill.invocations, "invocation")
+            lines.append(("parsed in", f"{calls} for {format_money(self.bill.total_usd)}"))
+        return lines
 
 
 def _fact(fact: tuple[str, Any]) -> str:
@@ -79,6 +86,7 @@ def info(data: Dataset, source: Source) -> Info:
         source=manifest.source if manifest is not None else "arrays in memory",
         location=None if store is None else store.url,
         facts={} if manifest is None else manifest.facts,
+        bill=data.bill,
     )
 
 

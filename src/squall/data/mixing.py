@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,21 +17,48 @@ WINDOW_BYTES = 64_000_000
 _MIX = 6  # first part of the keys of these draws
 
 
-def mixed_blocks(blocks: Iterator[RawBlock], seed: int) -> Iterator[RawBlock]:
+class Placed(NamedTuple):
+    """Rows, and where they stand: behind ``row`` others of a window of blocks ``first`` … ``stop − 1``."""
+
+    first: int
+    stop: int
+    row: int
+    n_rows: int  # of the window
+    block: RawBlock
+
+
+def mixed(blocks: Iterator[RawBlock], seed: int | None, first: int = 0) -> Iterator[Placed]:
     """The rows of each `WINDOW_BYTES` of consecutive blocks in random order, in as many blocks.
 
+    Without a seed each block is a window, and its rows stay as they are.  What a window becomes depends
+    on its blocks, the number of its first one and the seed only.
+
     Memory: two windows, of which one is the system's where blocks are mapped files.
+
+    Parameters
+    ----------
+    blocks : iterator of RawBlock
+    seed : int or None
+    first : int
+        Number of the first block; a window begins with it.
     """
     window: list[RawBlock] = []
-    size = number = 0
+    size, stop = 0, first
     for block in blocks:
         window.append(block)
-        size += raw_bytes(block)
-        if size >= WINDOW_BYTES:
-            yield from _mixed(window, seed, number)
-            window, size, number = [], 0, number + 1
+        size, stop = size + raw_bytes(block), stop + 1
+        if seed is None or size >= WINDOW_BYTES:
+            yield from _placed(window, seed, first)
+            window, size, first = [], 0, stop
     if window:
-        yield from _mixed(window, seed, number)
+        yield from _placed(window, seed, first)
+
+
+def _placed(window: list[RawBlock], seed: int | None, first: int) -> Iterator[Placed]:
+    n_rows, row = sum(block.n_rows for block in window), 0
+    for block in window if seed is None else _mixed(window, seed, first):
+        yield Placed(first, first + len(window), row, n_rows, block)
+        row += block.n_rows
 
 
 def _mixed(window: list[RawBlock], seed: int, number: int) -> Iterator[RawBlock]:

@@ -52,7 +52,8 @@ def read_text(
         groups = grouped_pieces(inputs, form.split, each)
         return write_all(form, inputs, store, prefix, groups, parse)
 
-    return stored_dataset(form.name, form.version, inputs, form, store, write)
+    spent = None if call is None else call.bill
+    return stored_dataset(form.name, form.version, inputs, form, store, write, spent)
 
 
 def _in_threads(fn: Callable[[Any], Any], items: list[Any]) -> Iterator[Any]:

@@ -18,7 +18,7 @@ from squall.data.partitions import FORMAT_VERSION
 from squall.data.progress import Progress
 from squall.data.remote import close_connections
 from squall.data.sources import digest
-from squall.records import Manifest
+from squall.records import Bill, Manifest
 
 Storage = str | os.PathLike[str] | ObjectStore | None
 
@@ -38,6 +38,7 @@ def stored_dataset(
     settings: Any,
     store: ObjectStore,
     write: Callable[[str, Seen], Manifest],
+    spent: Callable[[], Bill | None] | None = None,
 ) -> Dataset:
     """The data set of these inputs: as it is stored, or else made by ``write``.
 
@@ -56,6 +57,8 @@ def stored_dataset(
     write : callable
         ``write(prefix, seen)`` stores all partitions below ``prefix`` and gives their manifest, without
         what is the same for all readers; ``seen`` is to be told how many bytes were read.
+    spent : callable, optional
+        What functions have cost that ``write`` had called.
 
     Raises
     ------
@@ -90,6 +93,7 @@ def stored_dataset(
         close_connections()
     # Each time: whoever reads now may not have read then, nor by these names.
     more = f" and {len(inputs) - 1:,} more" if len(inputs) > 1 else ""
+    source.spent = spent
     source.manifest = msgspec.structs.replace(source.manifest, source=names[0] + more)
     for warning in _renamed(source.manifest.warnings, marks, names):
         warnings.warn(warning, UserWarning, stacklevel=3)

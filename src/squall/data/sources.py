@@ -15,7 +15,15 @@ from squall.data.objects import ObjectStore
 from squall.data.partitions import FORMAT_VERSION, encode, read_raw
 from squall.data.rows import column_spec, slice_raw
 from squall.errors import CorruptError
-from squall.records import CategoricalColumn, ColumnSpec, Manifest, PartitionInfo, RawBlock, SparseColumn
+from squall.records import (
+    Bill,
+    CategoricalColumn,
+    ColumnSpec,
+    Manifest,
+    PartitionInfo,
+    RawBlock,
+    SparseColumn,
+)
 
 MANIFEST = "manifest.json"
 
@@ -52,6 +60,9 @@ class Source(Protocol):
     def key(self) -> str:
         """A name for the content: equal for equal rows in equal partitions."""
 
+    def bill(self) -> Bill | None:
+        """What functions cost that this process had read it; None if none did."""
+
 
 class StoredSource:
     """Partitions in an object store, as their manifest says.
@@ -71,6 +82,7 @@ class StoredSource:
     ) -> None:
         self.store, self.manifest = store, manifest
         self._rebuild = rebuild
+        self.spent: Callable[[], Bill | None] | None = None
         self._dictionaries: dict[str, CategoricalColumn] = {}
         self.columns, self.label = manifest.columns, manifest.label
         self.classes: Classes | None = None if manifest.classes is None else np.array(manifest.classes)
@@ -127,6 +139,10 @@ class StoredSource:
         content = [(p.rows, p.checksum) for p in [*m.partitions, *m.dictionaries.values()]]
         return digest(["stored", m.format_version, m.columns, m.label, m.classes, content])
 
+    def bill(self) -> Bill | None:
+        """What functions cost that this process had read it; none did where it was found as it is stored."""
+        return None if self.spent is None else self.spent()
+
 
 class MemorySource:
     """Blocks that someone else's arrays back; nothing is copied.
@@ -169,6 +185,10 @@ class MemorySource:
             classes = None if self.classes is None else self.classes.tolist()
             self._key = digest(["memory", self.label, classes, sums])
         return self._key
+
+    def bill(self) -> Bill | None:
+        """None: arrays are not read."""
+        return None
 
 
 def digest(content: Any) -> str:

@@ -13,7 +13,7 @@ from squall.driver.checksums import checked, with_checksum
 from squall.driver.record import read_record
 from squall.driver.spec import JobSpec, Prepared
 from squall.errors import CorruptError, JobError, SquallError
-from squall.records import Chaos, OptimizerSpec
+from squall.records import Bill, Chaos, OptimizerSpec
 from squall.registry import PLANNERS
 
 FORMAT = 1
@@ -38,7 +38,7 @@ class JobDescription(msgspec.Struct, frozen=True):
 
     ``run`` is a :class:`~squall.config.Run` as plain data, without secrets (a store's token comes from
     the environment); ``fitting`` is what the estimators' floor has to know to make the fitted model;
-    ``gets`` and ``puts`` are what preparation has cost.
+    ``gets``, ``puts`` and ``spent`` are what preparation has cost.
     """
 
     id: str
@@ -55,6 +55,7 @@ class JobDescription(msgspec.Struct, frozen=True):
     tags: dict[str, str]
     gets: int
     puts: int
+    spent: tuple[Bill, ...] = ()
     format_version: int = FORMAT
 
 
@@ -82,6 +83,7 @@ def describe(objects: ObjectStore, job: str, spec: JobSpec, prepared: Prepared, 
         tags=spec.tags,
         gets=gets,
         puts=puts,
+        spent=prepared.spent,
     )
     objects.put(_key(job), with_checksum(msgspec.json.encode(description)))
 

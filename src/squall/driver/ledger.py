@@ -113,6 +113,7 @@ class Ledger:
         self._gb_seconds = 0.0
         self._invocations = self._gets = self._puts = 0
         self._client = 0, 0  # reads and writes of the client's that are on the bill
+        self._added: list[Bill] = []
 
     def resize(self, memory_mb: int) -> None:
         """Functions that are launched from now on have another memory."""
@@ -149,11 +150,15 @@ class Ledger:
         self.objects(gets - self._client[0], puts - self._client[1])
         self._client = gets, puts
 
+    def add(self, *bills: Bill) -> None:
+        """What others have used for this job: maps that looked at its data."""
+        self._added += bills
+
     def bill(self, now: float) -> Bill:
         """Everything so far; running invocations count up to ``now``."""
         running = sum(self._round(now - each.since) * each.gb for each in self._running.values())
         gb_seconds = self._gb_seconds + running
-        return Bill(
+        own = Bill(
             compute_usd=gb_seconds * self._prices.gb_second,
             requests_usd=self._invocations * self._prices.request,
             store_usd=max(0.0, now - self._opened) / 3600 * self._store_hour,
@@ -162,6 +167,7 @@ class Ledger:
             gb_seconds=gb_seconds,
             price_list=f"{self._prices.name} ({self._prices.date})",
         )
+        return sum(self._added, start=own)
 
     def _round(self, seconds: float) -> float:
         step = self._prices.granularity_s

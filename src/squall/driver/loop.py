@@ -189,6 +189,7 @@ class JobLoop:
         claim(objects, folder)
         prepared = self.spec.prepare(objects, folder, self._check_stopped)
         self._machine.ledger.client_objects(objects.gets, objects.puts)
+        self._machine.ledger.add(*prepared.spent)
         if self._resumption is None:
             self._check_stopped()
             describe(objects, self.id, self.spec, prepared, objects.gets, objects.puts)

@@ -112,6 +112,7 @@ def machine_of(spec: JobSpec, resumption: Resumption | None) -> JobMachine:
     )
     if resumption is not None:
         machine.ledger.objects(resumption.description.gets, resumption.description.puts)
+        machine.ledger.add(*resumption.description.spent)
         for entry in resumption.entries:
             machine.handle(entry.event, entry.at)
     return machine

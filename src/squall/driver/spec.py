@@ -38,6 +38,7 @@ class Prepared:
     initial: str | None = None  # key of what the model begins with; see squall.data.starting
     fitting: Any = None  # plain data: what it takes to make the fitted model, beside the weights
     learned: Any = None  # what else was learned of the data; stays with the client
+    spent: tuple[Bill, ...] = ()  # on functions that looked at the data
 
 
 @dataclass(frozen=True)

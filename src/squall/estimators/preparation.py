@@ -27,6 +27,7 @@ from squall.estimators.transformers import BaseTransformer
 from squall.preprocessing.layout import FeatureLayout
 from squall.protocols import Model
 from squall.records import (
+    Bill,
     Block,
     ColumnSpec,
     DenseBlock,
@@ -118,6 +119,7 @@ class Preparation:
         self._apart = apart  # each worker counts its own steps
         self._minibatches = minibatches  # otherwise no optimiser is used
         self.columns: list[ColumnSpec] = []
+        self._spent: list[Bill] = []
 
     def prepare(self, objects: ObjectStore, prefix: str, check: Callable[[], None]) -> Prepared:
         """Fit the transformers, write training and held-out partitions."""
@@ -151,6 +153,7 @@ class Preparation:
             batch_size=self._batch_size(data.n_rows),
             rows=manifest.rows,
             fitting=self._describe(),
+            spent=tuple(self._spent),
         )
 
     def _check_room(self, model: Model) -> None:
@@ -178,6 +181,7 @@ class Preparation:
         """Training and held-out rows after the transformers, which are fitted on the way."""
         for transformer in self._before:
             transformer.fit_on(data, self._run)
+            self._spent += [] if transformer.bill_ is None else [transformer.bill_]
             data = transformer.transform(data)
             held_out = None if held_out is None else transformer.transform(held_out)
             check()

@@ -7,15 +7,24 @@ what is learned is the same to the last bit wherever the groups are looked at.
 from __future__ import annotations
 
 from functools import reduce
-from typing import Any, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from squall.config import Run, is_isolated
 from squall.data.dataset import Dataset
 from squall.data.portable import PartialStatistics, Portable, portable, statistics_of
 from squall.preprocessing.columns import Statistics
+from squall.records import Bill
 from squall.registry import MAPS
 
 Fitted = TypeVar("Fitted")
+
+
+class Learned(NamedTuple, Generic[Fitted]):
+    """What was learned, and what functions cost that were asked for it, if any were."""
+
+    fitted: Fitted
+    bill: Bill | None
+
 
 GROUP = 8
 """Partitions (of about 10 MB) of a group: one item of a map, and one result on its way back."""
@@ -24,11 +33,11 @@ LARGE_BYTES = 256_000_000
 """Data that is stored in as much is looked at by functions; for less, starting them takes longer."""
 
 
-def learned(data: Dataset, statistics: Statistics[Any, Fitted], run: Run | None = None) -> Fitted:
+def learned(data: Dataset, statistics: Statistics[Any, Fitted], run: Run | None = None) -> Learned[Fitted]:
     """What ``statistics`` give for all rows of the data set: one pass, one partition in memory.
 
-    With a ``run`` of several workers, large data that functions can reach is looked at by them.
-    Not where a deadline or a budget is set: those are for training, which follows.
+    With a ``run`` of several workers, large data that functions can reach is looked at by them, and they
+    have a bill.  Not where a deadline or a budget is set: those are for training, which follows.
 
     Raises
     ------
@@ -40,10 +49,11 @@ def learned(data: Dataset, statistics: Statistics[Any, Fitted], run: Run | None 
     there = None if run is None else _for_functions(data, run)
     if there is None or run is None:
         states = (statistics_of(data, statistics, group) for group in groups)
-    else:
-        mapped = MAPS.load("functions")(PartialStatistics(there, statistics), groups, run=run)
-        states = (future.result() for future in mapped)
-    return statistics.finish(reduce(statistics.merge, states))
+        return Learned(statistics.finish(reduce(statistics.merge, states)), None)
+    mapped = MAPS.load("functions")(PartialStatistics(there, statistics), groups, run=run)
+    merged = reduce(statistics.merge, (future.result() for future in mapped))
+    mapped.job.join()  # then its bill is complete
+    return Learned(statistics.finish(merged), mapped.bill)
 
 
 def _for_functions(data: Dataset, run: Run) -> Portable | None:

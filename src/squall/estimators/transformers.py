@@ -19,7 +19,7 @@ from squall.estimators.columns import ColumnsMixin, aligned, as_dataset, check_n
 from squall.estimators.statistics import learned
 from squall.preprocessing.columns import Statistics
 from squall.preprocessing.transforms import Transform
-from squall.records import ColumnSpec
+from squall.records import Bill, ColumnSpec
 
 
 class _ArrayTransformer(ColumnsMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -42,6 +42,11 @@ class BaseTransformer(_ArrayTransformer, auto_wrap_output_keys=None):  # type: i
 
     A subclass says which kinds of columns it touches, gives ``_statistics``, and has a setting
     ``columns``: names, or None for all of those kinds.
+
+    Attributes
+    ----------
+    bill_ : Bill or None
+        What functions cost (locally: would cost) that looked at the rows in `fit`; None if none did.
     """
 
     _kinds: ClassVar[tuple[str, ...]] = ()
@@ -76,13 +81,16 @@ class BaseTransformer(_ArrayTransformer, auto_wrap_output_keys=None):  # type: i
     def fit_on(self, data: Dataset, run: Run | None) -> Self:
         """`fit`, where large data is looked at by the functions of a run."""
         check_not_empty(data)
+        self.bill_: Bill | None = None
         self.transform_ = self._fit(data, run)
         self.columns_in_ = list(data.columns)
         return self
 
     def _fit(self, data: Dataset, run: Run | None) -> Transform:
         self._check_settings()
-        return learned(data, self._statistics(data.columns), run)
+        found = learned(data, self._statistics(data.columns), run)
+        self.bill_ = found.bill
+        return found.fitted
 
     def _check_settings(self) -> None:
         """Raise one SettingError that names all wrong settings."""

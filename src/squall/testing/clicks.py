@@ -15,7 +15,7 @@ import numpy as np
 
 from squall.data.dataset import Dataset
 from squall.data.sources import digest
-from squall.records import CategoricalColumn, ColumnSpec, Float32, Int32, RawBlock, SparseColumn
+from squall.records import Bill, CategoricalColumn, ColumnSpec, Float32, Int32, RawBlock, SparseColumn
 
 N_FEATURES = 2**20
 FIELDS = 39
@@ -91,6 +91,10 @@ class ClickSource:
         """A name for the content."""
         version = ["clicks", 1] if not self._interactions else ["clicks of pairs", 1, self._interactions]
         return digest([*version, self._seed, self.rows])
+
+    def bill(self) -> Bill | None:
+        """None: clicks are not read."""
+        return None
 
 
 def clicks(n_rows: int, seed: int = 0, part_rows: int = _PART_ROWS, interactions: float = 0.0) -> Dataset:
