@@ -95,7 +95,7 @@ class ContinuingModel(BaseModel):
         part = Part(
             self._as_predecessor(goes_on=True) if self._is_fitted else None,
             self._target_of_parts(data, classes),
-            float(self.learning_rate_) if self._is_fitted and is_auto(self.learning_rate) else None,
+            self.learning_rate_ if self._is_fitted and is_auto(self.learning_rate) else None,
             self._n_parts,
         )
         wait_showing_progress(self._start(data, None, run, part=part))

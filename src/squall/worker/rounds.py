@@ -135,8 +135,8 @@ class Rounds:
         self.bytes_out += weights.nbytes
 
     def _n_pieces(self, array: Numbers, n: int) -> int:
-        most = min(n, array.nbytes // PIECE_BYTES) if self._shards is None else self._shards
-        return max(1, min(most, len(array)))
+        wanted = n_pieces(array.nbytes, n) if self._shards is None else self._shards
+        return max(1, min(wanted, len(array)))
 
     def _keys(self, meeting: Meeting) -> list[str]:
         place = f"{self._task.job}/rounds/{meeting.number}"
@@ -293,6 +293,11 @@ def unpacked(data: bytes) -> dict[str, npt.NDArray[Any]]:
 def start_key(job: str) -> str:
     """Blob with the arrays from which all slots of a job begin, if it goes on from another one."""
     return f"{job}/start"
+
+
+def n_pieces(n_bytes: int, n_slots: int) -> int:
+    """Into how many pieces an array is cut unless that is set: as many as slots, if they are large enough."""
+    return max(1, min(n_slots, n_bytes // PIECE_BYTES))
 
 
 def _cut(array: Numbers, k: int) -> list[Numbers]:
