@@ -24,7 +24,19 @@ FLOORS = [
     {"models", "preprocessing"},
     {"optim"},
     {"_kernels"},
-    {"protocols", "records", "errors", "config", "units", "paths", "procfs", "log", "registry", "terminal"},
+    {
+        "protocols",
+        "records",
+        "errors",
+        "config",
+        "units",
+        "paths",
+        "procfs",
+        "heap",
+        "log",
+        "registry",
+        "terminal",
+    },
 ]
 FLOOR_OF = {name: level for level, names in enumerate(FLOORS) for name in names}
 

@@ -523,11 +523,12 @@ class Model(Protocol):
 class Remembering(Protocol):
     """A model that remembers what it has added to the table of each row block."""
 
-    def at_work(self, job: str, blobs: Blobs, mean_of: int) -> Model:
+    def at_work(self, job: str, blobs: Blobs, mean_of: int, room: int) -> Model:
         """The model in a worker of ``job``, where it keeps what it remembers.
 
         The owner of the table takes the mean over ``mean_of`` gradients.  Blocks say where they are
-        (:class:`~squall.records.Place`), and are the same rows in every epoch.
+        (:class:`~squall.records.Place`), and are the same rows in every epoch.  ``room`` bytes of what
+        is remembered may be in the worker's memory, too.
         """
 
 

@@ -196,6 +196,10 @@ def test_settings_of_a_whole_training_are_refused_at_once():
         model.partial_fit(X, y, classes=[0, 1])
     with pytest.raises(SettingError, match="warm_start='yes' must be True or False"):
         LogisticRegression(warm_start="yes").fit(X, y)
+    machine = FactorizationMachine(n_factors=2, epochs=1, warm_start=True).fit(X, y).set_params(n_factors=3)
+    for fit in (machine.fit, machine.partial_fit):
+        with pytest.raises(SettingError, match="n_factors=3, and the fitted model to go on from has 2"):
+            fit(X, y)
     with pytest.raises(SettingError, match="no meaning"):
         FactorizationMachine(task="regression").partial_fit(X, AMOUNTS, classes=[0, 1])
 

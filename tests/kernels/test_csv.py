@@ -401,6 +401,48 @@ def test_columns_at_once_as_one_by_one(rows, first_row):
     assert n == scanned.n_rows
 
 
+numbers = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    st.integers(-(2**70), 2**70).map(str),
+    st.tuples(st.integers(-(10**17), 10**17), st.integers(0, 17)).map(lambda n: f"{n[0]}.{n[1]}"),
+    st.text(alphabet="0123456789.-+e", max_size=34),
+)
+
+
+@given(st.lists(numbers, min_size=1), st.lists(st.text(alphabet="01?é ", max_size=20), min_size=1))
+def test_fields_are_read_alike_near_the_end_and_far_from_it(numbers, texts):
+    n = min(len(numbers), len(texts))
+    text = "".join(f"{a},{a},{b}\n" for a, b in zip(numbers, texts, strict=False)).encode()
+    results = []
+    for more in (b"", b"0,0," + b"0" * 40 + b"\n"):
+        scanned = kernels.csv_scan(text + more)
+        outs = [np.zeros(n + 1), np.zeros(n + 1, np.int64), np.zeros(n + 1, np.int32)]
+        columns = list(zip(range(3), outs, [None, None, (b"name=", 999)], strict=True))
+        found = kernels.csv_read_columns(
+            text + more, *scanned[:3], 3, [b"", b"?", b"1.5"], True, 34, columns, 0
+        )
+        results.append(([out[:n].tobytes() for out in outs], [bad for _, bad in found]))
+    assert results[0] == results[1]
+    reals, integers = (np.frombuffer(raw, t) for raw, t in zip(results[0][0], "dq", strict=False))
+    for number, real, integer in zip(numbers, reals, integers, strict=False):
+        kind, exact = kernels.csv_classify(*column(f'"{number}"\n'.encode()), [])[0], not math.isnan(real)
+        assert not exact or float(number).hex() == float(real).hex()
+        assert exact == (kind in (kernels.CSV_INTEGER, kernels.CSV_FLOAT) and number != "1.5")
+        assert integer == (int(number) if kind in (kernels.CSV_INTEGER, kernels.CSV_WIDE_INTEGER) else 0)
+
+
+@pytest.mark.parametrize("prefix", [b"", b"a", b"ab", b"abc", b"C1=", b"abcdefg", b"abcdefgh"])
+def test_slots_of_texts_of_any_length(prefix):
+    texts = [b"0123456789abcdefghi"[:n] for n in range(19)]
+    text = b"".join(b"%s\t%s\n" % (t, t) for t in texts) + b"x" * 20 + b"\tx\n"
+    scanned = kernels.csv_scan(text, 9)
+    outs = np.zeros((2, len(texts) + 1), np.int32)
+    columns = [(i, outs[i], (prefix, 1 + 10**9 * i)) for i in range(2)]
+    kernels.csv_read_columns(text, *scanned[:3], 2, [b"?"], True, 34, columns, 0)
+    assert not outs[0].any()
+    assert outs[1, :-1].tolist() == [kernels.murmur3_32(prefix + t) % (1 + 10**9) for t in texts]
+
+
 def test_what_integers_were_seen_to_be():
     text = b"1\n-9007199254740993\n"
     scanned = kernels.csv_scan(text)

@@ -247,6 +247,19 @@ def test_gather_and_add(rows, dim):
     np.testing.assert_allclose(table, expected, rtol=1e-5, atol=1e-5)
 
 
+def test_wide_rows_are_gathered_and_added_to_whole():
+    rng = np.random.default_rng(2)
+    rows = rng.integers(0, 40, 60)
+    for dim in (3, 4, 11, 50):  # in vectors of four, and what is left
+        table = rng.integers(-9, 9, (40, dim + 1)).astype(np.float32)
+        np.testing.assert_array_equal(kernels.table_gather(table, rows, dim), table[rows, :dim])
+        deltas = rng.integers(-4, 5, (60, dim)).astype(np.float32)
+        expected = table.copy()
+        np.subtract.at(expected[:, :dim], rows, 2 * deltas)
+        kernels.table_add(table, rows, deltas, -2.0)
+        np.testing.assert_array_equal(table, expected)
+
+
 @pytest.mark.parametrize("row", [-1, 3, 2**62, -(2**63)])
 def test_rows_are_checked_before_anything_changes(row):
     table = np.ones((3, 3), np.float32)

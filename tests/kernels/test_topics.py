@@ -154,6 +154,32 @@ def test_counts_beyond_float16_are_kept_in_float32():
     assert still.dtype == np.float32
 
 
+def test_float16_is_numpys_whatever_the_number():
+    numbers = np.arange(0x7C00, dtype=np.uint16)  # all that are finite and not below 0
+    change = kernels.topic_difference(numbers[:, None].copy(), None, 1.0)
+    np.testing.assert_array_equal(change[:-1, 0], numbers.view(np.float16).astype(np.float32))
+    draw = np.random.default_rng(0)
+    counts = np.append(10.0 ** draw.uniform(-9, 4.8, 4000), np.arange(65) * 2.0**-26).astype(np.float32)
+    n = len(counts)  # documents of one word each, and one topic
+    rows = (np.arange(n + 1), np.arange(n, dtype=np.int32), counts)
+    given = np.arange(n + 1), np.ones((n + 1, 1), np.float32), np.ones((n, 1), np.float32), settings(0), 0.0
+    plain = kernels.topic_statistics(rows, *given, statistics=True)[0]
+    kept = kernels.topic_update(rows, *given, None, 1.0)[0]
+    np.testing.assert_array_equal(kept.view(np.float16), plain.astype(np.float16))
+
+
+def test_losses_are_exact_however_unlikely_a_word_is():
+    share = (10.0 ** -np.arange(12)).astype(np.float32)
+    pulled = np.append(share, np.float32(1))[:, None]
+    rows = (np.array([0, 12]), np.arange(12, dtype=np.int32), np.arange(12, dtype=np.float32))
+    _, loss, tokens = kernels.topic_statistics(
+        rows, np.arange(13), pulled, np.ones((1, 1), np.float32), settings(0), 0.0, statistics=False
+    )
+    likely = (pulled[:-1, 0].astype(np.float64) + ETA) / (1 + VOCABULARY * ETA)
+    assert loss == pytest.approx(-np.arange(12) @ np.log(likely), rel=1e-6)
+    assert tokens == 66
+
+
 def test_what_cannot_be_is_no_division_by_zero():
     _, rows, words, pulled, theta = problem(1)
     tiny = settings(variational=True)

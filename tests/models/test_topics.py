@@ -18,12 +18,16 @@ from squall.records import CsrBlock, DenseBlock, Place, SharedTable
 from squall.testing.models import block_of
 
 WORDS, TOPICS, DOCUMENTS = 30, 4, 24
+ROOM = 1 << 20  # bytes: for all blocks
 
 
 class MemoryBlobs(dict[str, bytes]):
     """What of `Blobs` is used here."""
 
+    asked = 0  # how often values were
+
     def mget(self, keys: list[str]) -> list[bytes | None]:
+        self.asked += 1
         return [self.get(key) for key in keys]
 
     def put_if_absent(self, key: str, value: bytes) -> bool:
@@ -142,7 +146,7 @@ def test_held_out_tokens_are_every_second_one() -> None:
 
 
 def test_each_document_counts_once_however_often_it_is_visited() -> None:
-    at_work = model().at_work("j", MemoryBlobs(), 1)
+    at_work = model().at_work("j", MemoryBlobs(), 1, ROOM)
     weights = np.zeros((WORDS + 1, TOPICS), dtype=np.float32)
     for epoch in range(4):
         visit(at_work, weights, Place(epoch, 0, 0))
@@ -155,7 +159,7 @@ def test_a_mean_over_slots_is_made_a_sum() -> None:
     weights = [np.zeros((WORDS + 1, TOPICS), dtype=np.float32) for _ in range(2)]
     whole = replace(block(), place=Place(0, 0, 0))
     for mean_of, own in zip((1, 3), weights, strict=True):
-        at_work = model().at_work("j", MemoryBlobs(), mean_of)
+        at_work = model().at_work("j", MemoryBlobs(), mean_of, ROOM)
         needed, handle = at_work.needed_rows(whole, EVERY)
         own[needed] -= at_work.gradient(whole, EVERY, handle, own[needed], DOCUMENTS)[0] / mean_of
     np.testing.assert_allclose(*weights, rtol=1e-6)
@@ -164,12 +168,12 @@ def test_a_mean_over_slots_is_made_a_sum() -> None:
 def test_a_successor_sends_what_its_predecessor_has_written() -> None:
     blobs = MemoryBlobs()
     weights = np.zeros((WORDS + 1, TOPICS), dtype=np.float32)
-    visit(model().at_work("j", blobs, 1), weights, Place(0, 0, 0))
+    visit(model().at_work("j", blobs, 1, ROOM), weights, Place(0, 0, 0))
     whole = replace(slice_training(block(), 0, 8), place=Place(1, 0, 0))
     results = []
     # The predecessor dies before its update arrives; meanwhile another slot changes the table.
     for changed in (weights, weights * 3):
-        at_work = model().at_work("j", blobs, 1)
+        at_work = model().at_work("j", blobs, 1, ROOM)
         needed, handle = at_work.needed_rows(whole, EVERY[:8])
         results.append(at_work.gradient(whole, EVERY[:8], handle, changed[needed], 8))
     np.testing.assert_array_equal(results[0][0], results[1][0])
@@ -178,7 +182,7 @@ def test_a_successor_sends_what_its_predecessor_has_written() -> None:
 
 def test_it_keeps_two_versions_of_a_block() -> None:
     blobs = MemoryBlobs()
-    at_work = model().at_work("j", blobs, 1)
+    at_work = model().at_work("j", blobs, 1, ROOM)
     weights = np.zeros((WORDS + 1, TOPICS), dtype=np.float32)
     for epoch in range(4):
         visit(at_work, weights, Place(epoch, 2, 0))
@@ -186,11 +190,39 @@ def test_it_keeps_two_versions_of_a_block() -> None:
     assert kept == [2, 3]
 
 
+@pytest.mark.parametrize(("room", "asked"), [(ROOM, 0), (700, 6), (0, 9)])
+def test_versions_at_hand_are_not_asked_for(room: int, asked: int) -> None:
+    blobs, expected = MemoryBlobs(), MemoryBlobs()
+    at_work = model().at_work("j", blobs, 1, room)  # there are three blocks of some 500 bytes
+    weights, fresh = (np.zeros((WORDS + 1, TOPICS), dtype=np.float32) for _ in range(2))
+    for epoch in range(4):
+        visit(at_work, weights, Place(epoch, 0, 0))
+        visit(model().at_work("j", expected, 1, ROOM), fresh, Place(epoch, 0, 0))  # always a new attempt
+    assert blobs.asked == asked
+    np.testing.assert_array_equal(weights, fresh)
+    assert blobs == expected
+
+
+def test_a_successor_does_not_trust_what_it_has_at_hand_more_than_what_is_written() -> None:
+    blobs, weights = MemoryBlobs(), np.zeros((WORDS + 1, TOPICS), dtype=np.float32)
+    at_work, other = (model().at_work("j", blobs, 1, ROOM) for _ in range(2))
+    for own in (at_work, other):  # the same block, as one would that was taken for dead
+        visit(own, weights.copy(), Place(0, 0, 0))
+    whole = replace(slice_training(block(), 0, 8), place=Place(1, 0, 0))
+    results = []
+    for own, changed in ((at_work, weights + 1), (other, weights + 3)):
+        needed, handle = own.needed_rows(whole, EVERY[:8])
+        results.append(own.gradient(whole, EVERY[:8], handle, changed[needed], 8))
+    np.testing.assert_array_equal(results[0][0], results[1][0])
+    assert results[0][1:] == results[1][1:]
+
+
 def test_a_lost_version_is_told_not_guessed() -> None:
     blobs = MemoryBlobs()
-    at_work = model().at_work("j", blobs, 1)
+    at_work = model().at_work("j", blobs, 1, ROOM)
     weights = np.zeros((WORDS + 1, TOPICS), dtype=np.float32)
     visit(at_work, weights, Place(0, 0, 0))
     blobs.delete("j/rows/0/8/0")
+    at_work = model().at_work("j", blobs, 1, ROOM)
     with pytest.raises(StoreError, match="has lost what its table holds of rows from 8 on in partition 0"):
         visit(at_work, weights, Place(1, 0, 0))

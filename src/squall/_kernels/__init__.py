@@ -389,9 +389,9 @@ def step_advance(step: Int64) -> int:
     return _native.step_advance(step)
 
 
-def table_add(table: Float32, rows: Int64, deltas: Float32) -> None:
-    """Add ``deltas`` float32[len(rows), dim] to the weights of some rows, in place; repeats add up."""
-    _native.table_add(table, rows, deltas)
+def table_add(table: Float32, rows: Int64, deltas: Float32, scale: float = 1.0) -> None:
+    """Add ``scale * deltas``, float32[len(rows), dim], to some rows' weights, in place; repeats add up."""
+    _native.table_add(table, rows, deltas, scale)
 
 
 # -------------------------------------------------------------------------------------------- training

@@ -297,7 +297,7 @@ def table_catch_up(
     dim: int,
 ) -> None: ...
 def step_advance(step: _I64) -> int: ...
-def table_add(table: _F32, rows: _I64, deltas: _F32) -> None: ...
+def table_add(table: _F32, rows: _I64, deltas: _F32, scale: float = 1.0) -> None: ...
 def localize(indices: _I32) -> tuple[_I64, _I32]: ...
 def csr_minibatch(
     indptr: _I64, indices: _I32, values: _F32 | None, rows: _I32, n_features: int
@@ -602,7 +602,8 @@ class LibsvmParser:
 
     def take(self) -> tuple[_I64, _I32, _F64 | None, _I32 | None, _I64 | None]:
         """(indptr, indices from 0 and ascending, values or None if all are 1, label codes or None
-        if there are none, query ids or None) of the rows since the last time.
+        if there are none, query ids or None) of the rows since the last time.  Their memory is the
+        parser's own, which it uses again once nobody has the arrays.
         """
 
     def clear(self) -> None:

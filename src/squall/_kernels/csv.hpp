@@ -1,6 +1,7 @@
 // One column of a scanned chunk of CSV text: its fields as text, checked and unescaped.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <string_view>
@@ -35,7 +36,7 @@ class CsvColumn {
             if (bytes.size() == 0)
                 empty_is_missing_ = true;
             else
-                may_be_missing_[static_cast<unsigned char>(*bytes.c_str())] = true;
+                missing_sizes_[static_cast<unsigned char>(*bytes.c_str())] |= size_bit(bytes.size());
         }
     }
 
@@ -59,15 +60,28 @@ class CsvColumn {
         if (flags & csv_doubled_quotes) [[unlikely]]
             return unescape({first, static_cast<size_t>(last - first)}, scratch);
         if (strip_ && !(flags & csv_quoted)) {
-            while (first != last && blank(*first)) ++first;
-            while (first != last && blank(last[-1])) --last;
+            // Whether a field is empty is not foretold, so no branch asks that alone. The bytes exist: a
+            // field of any length has a byte, and one without any lies between two, but at the ends of the
+            // text.
+            const bool inside = begin != 0 && static_cast<size_t>(end) != buffer_.size();
+            if (!inside || ((end > begin) & (blank(*first) | blank(last[-1])))) [[unlikely]] {
+                while (first != last && blank(*first)) ++first;
+                while (first != last && blank(last[-1])) --last;
+            }
         }
         return {first, static_cast<size_t>(last - first)};
     }
 
+    bool empty_is_missing() const { return empty_is_missing_; }
+
+    // Whether a text of that size, which is not empty, can be one that means "missing"; `first` may be read.
+    bool may_be_missing(const char* first, size_t size) const {
+        return (missing_sizes_[static_cast<unsigned char>(*first)] & size_bit(size)) != 0;
+    }
+
     bool is_missing(std::string_view field) const {
         if (field.empty()) return empty_is_missing_;
-        if (!may_be_missing_[static_cast<unsigned char>(field.front())]) [[likely]]
+        if (!may_be_missing(field.data(), field.size())) [[likely]]
             return false;
         for (const std::string& token : missing_)
             if (token.size() == field.size() && token == field) return true;
@@ -75,7 +89,8 @@ class CsvColumn {
     }
 
   private:
-    static bool blank(char c) { return c == ' ' || c == '\t'; }
+    static bool blank(char c) { return (c == ' ') | (c == '\t'); }
+    static uint64_t size_bit(size_t size) { return uint64_t{1} << std::min<size_t>(size, 63); }
 
     [[noreturn, gnu::noinline, gnu::cold]] void bad_span(int64_t row, int32_t begin, int32_t end) const {
         value_error("starts, ends: row ", row, ", column ", column_, " spans [", begin, ", ", end,
@@ -99,7 +114,7 @@ class CsvColumn {
     char quote_;
     std::vector<std::string> missing_;
     bool empty_is_missing_ = false;
-    std::array<bool, 256> may_be_missing_{};  // by the first byte
+    std::array<uint64_t, 256> missing_sizes_{};  // by the first byte, a bit for each size
 };
 
 }  // namespace squall

@@ -11,7 +11,8 @@
 
 #include "csv.hpp"
 #include "csv_numbers.hpp"
-#include "murmur3.hpp"
+#include "decimal_blocks.hpp"
+#include "prefixed_hash.hpp"
 #include "strings.hpp"
 #include "utf8.hpp"
 
@@ -42,17 +43,51 @@ void read_int64(const CsvColumn& fields, int64_t begin, int64_t end, const Targe
     std::string scratch;
     for (int64_t row = begin; row < end; ++row) {
         const auto field = fields.field(row, scratch);
+        const char* const readable = fields.readable(field, scratch);
         const bool missing = fields.is_missing(field);
         absent(row, missing);
+        if (Fixed fixed; !missing && field.size() <= 16 &&
+                         read_fixed(field.data(), field.size(), readable, fixed) && fixed.whole &&
+                         fixed.mantissa < uint64_t{1} << 53) [[likely]] {
+            const auto magnitude = static_cast<int64_t>(fixed.mantissa);
+            values[row] = fixed.negative ? -magnitude : magnitude;
+            found.evidence |= seen_integer;
+            continue;
+        }
         values[row] = 0;
         if (missing) continue;
-        const Number number = read_number(field, fields.readable(field, scratch));
+        const Number number = read_number(field, readable);
         found.evidence |= number.kind;
         if (number.kind == seen_integer || number.kind == seen_wide_integer)
             values[row] = number.integer;
         else
             found.bad(row);
     }
+}
+
+// Most numbers, and NaN for a missing one that is empty; false: ask again. That one is empty is not foretold,
+// so it takes no branch of its own.
+inline bool read_common_float64(const CsvColumn& fields, std::string_view field, const char* readable,
+                                double& real) {
+    Fixed fixed;
+    if (field.size() > 16) {
+        if (fields.may_be_missing(field.data(), field.size()) ||
+            !read_fixed(field.data(), field.size(), readable, fixed))
+            return false;
+        real = fixed.value();
+        return std::fabs(real) < 0x1p53;
+    }
+    if (readable - field.data() < 16) return false;
+    const bool is_number = read_fixed(field.data(), field.size(), readable, fixed);
+    const bool is_empty = field.empty(), may_be_missing = fields.may_be_missing(field.data(), field.size());
+    if (!((is_number & !may_be_missing) | (is_empty & fields.empty_is_missing())) ||
+        fixed.mantissa >= uint64_t{1} << 53) [[unlikely]]
+        return false;
+    const double value =
+        with_sign(static_cast<double>(fixed.mantissa) / powers_of_ten[static_cast<size_t>(fixed.places)],
+                  fixed.negative);
+    real = is_empty ? std::numeric_limits<double>::quiet_NaN() : value;
+    return true;
 }
 
 // Numbers; NaN where one is missing or bad.
@@ -62,17 +97,16 @@ inline void read_float64(const CsvColumn& fields, int64_t begin, int64_t end, co
     std::string scratch;
     for (int64_t row = begin; row < end; ++row) {
         const auto field = fields.field(row, scratch);
-        values[row] = nan;
-        if (fields.is_missing(field)) continue;
-        double real = 0;
-        const char* const last = field.data() + field.size();
         const char* const readable = fields.readable(field, scratch);
+        double real = nan;
         // Below 2^53 no integer is rounded, so it does not matter whether this is one.
-        if (read_decimal(field.data(), last, real, readable) == last && std::fabs(real) < 0x1p53) [[likely]] {
+        if (read_common_float64(fields, field, readable, real)) [[likely]] {
             values[row] = real;
-            found.evidence |= seen_float;
+            found.evidence |= std::isnan(real) ? 0 : seen_float;
             continue;
         }
+        values[row] = nan;
+        if (fields.is_missing(field)) continue;
         const Number number = read_number(field, readable);
         found.evidence |= number.kind;
         if (number.kind == seen_integer || number.kind == seen_float)
@@ -106,41 +140,36 @@ inline void read_codes(const CsvColumn& fields, int64_t begin, int64_t end, cons
 // The slots of `prefix` + text, as `hash_slots` gives them; a missing text is an empty one.
 class SlotReader {
   public:
-    SlotReader(std::string_view prefix, uint32_t n_slots)
-        : key_(prefix), prefix_(prefix.size()), n_slots_(n_slots) {}
+    SlotReader(std::string_view prefix, uint32_t n_slots) : hash_(prefix), n_slots_(n_slots) {}
 
     void read(const CsvColumn& fields, int64_t begin, int64_t end, const Target<int32_t>& slots) {
         std::string scratch;
         for (int64_t row = begin; row < end; ++row) {
-            auto text = fields.field(row, scratch);
-            if (!is_utf8(text)) [[unlikely]]
-                not_utf8(row);
-            if (!text.empty() && fields.is_missing(text)) text = {};
-            slots[row] =
-                static_cast<int32_t>(murmur3_32(key(text, fields.readable(text, scratch)), 0) % n_slots_);
+            const auto text = fields.field(row, scratch);
+            uint32_t hash = 0;
+            if (!common_hash(fields, text, fields.readable(text, scratch), hash)) [[unlikely]] {
+                if (!is_utf8(text)) not_utf8(row);
+                hash = hash_(fields.is_missing(text) ? std::string_view{} : text);
+            }
+            slots[row] = static_cast<int32_t>(hash % n_slots_);
         }
     }
 
   private:
+    // Of most texts: short ones of ASCII that do not mean "missing".
+    bool common_hash(const CsvColumn& fields, std::string_view text, const char* readable,
+                     uint32_t& hash) const {
+        if (text.size() > 16 || readable - text.data() < 16) return false;
+        const ShortText words(text.data(), text.size());
+        hash = hash_(words);
+        return words.is_ascii() & !(fields.may_be_missing(text.data(), text.size()) & !text.empty());
+    }
+
     [[noreturn, gnu::noinline, gnu::cold]] static void not_utf8(int64_t row) {
         value_error("row ", row, ": the text is not valid UTF-8");
     }
 
-    // Prefix and text. Short texts are copied with what follows them, for a copy of one size is the fastest.
-    std::string_view key(std::string_view text, const char* readable) {
-        const size_t size = prefix_ + text.size();
-        if (key_.size() < size + at_once) key_.resize(size + at_once);
-        if (text.size() <= at_once && !text.empty() && static_cast<size_t>(readable - text.data()) >= at_once)
-            std::memcpy(key_.data() + prefix_, text.data(), at_once);
-        else
-            std::copy(text.begin(), text.end(), key_.begin() + static_cast<ptrdiff_t>(prefix_));
-        return {key_.data(), size};
-    }
-
-    static constexpr size_t at_once = 16;
-
-    std::string key_;
-    size_t prefix_;
+    PrefixedHash hash_;
     uint32_t n_slots_;
 };
 

@@ -121,6 +121,15 @@ inline double scaled_by_ten(uint64_t mantissa, int64_t exponent) {
     return static_cast<double>(kept) * std::bit_cast<double>(exponent_bits << 52);
 }
 
+// Those that are exact doubles.
+inline constexpr std::array<double, 23> powers_of_ten = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
+                                                         1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
+                                                         1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+
+inline double with_sign(double value, bool negative) {
+    return std::bit_cast<double>(std::bit_cast<uint64_t>(value) ^ static_cast<uint64_t>(negative) << 63);
+}
+
 // Reads [+-]?(digits[.digits]|.digits)([eE][+-]?digits)? at `first` and sets `value` to the nearest double.
 // Returns where the number ends; null if there is none, or it is larger than any double. `readable` is as in
 // `read_digits`.
@@ -129,9 +138,6 @@ inline double scaled_by_ten(uint64_t mantissa, int64_t exponent) {
 // both exact doubles, rounds once (Clinger 1990). So does `scaled_by_ten`. Anything else is left to
 // from_chars.
 inline const char* read_decimal(const char* first, const char* last, double& value, const char* readable) {
-    static constexpr double powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
-                                        1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
-                                        1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
     const char* at = first;
     if (at == last) return nullptr;
     const bool negative = *at == '-';
@@ -162,13 +168,14 @@ inline const char* read_decimal(const char* first, const char* last, double& val
     const bool whole = n_digits <= 19 || significant_digits(digits, at) <= 19;  // the mantissa is all digits
     if (whole && mantissa <= exact && exponent >= -22 && exponent <= 22) [[likely]] {
         value = static_cast<double>(mantissa);
-        value = exponent < 0 ? value / powers[-exponent] : value * powers[exponent];
+        const double power = powers_of_ten[static_cast<size_t>(exponent < 0 ? -exponent : exponent)];
+        value = exponent < 0 ? value / power : value * power;
     } else if (whole && mantissa != 0 && exponent >= -27 && exponent <= 27) {
         value = scaled_by_ten(mantissa, exponent);
     } else if (!read_any_decimal(digits, at, value)) {
         return nullptr;
     }
-    value = std::bit_cast<double>(std::bit_cast<uint64_t>(value) ^ static_cast<uint64_t>(negative) << 63);
+    value = with_sign(value, negative);
     return at;
 }
 

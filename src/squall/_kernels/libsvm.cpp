@@ -15,7 +15,10 @@ namespace {
 
 template <class T>
 nb::object taken(const Growing<T>& values) {
-    return to_numpy(std::span<const T>(values.data(), values.size()));
+    auto* kept = new std::shared_ptr<T[]>(values.shared());
+    nb::capsule owner(kept,
+                      [](void* pointer) noexcept { delete static_cast<std::shared_ptr<T[]>*>(pointer); });
+    return nb::cast(nb::ndarray<nb::numpy, T>(kept->get(), {values.size()}, owner));
 }
 
 class BoundLibsvmParser {
@@ -35,17 +38,14 @@ class BoundLibsvmParser {
 
     nb::tuple take() {
         const auto lock = locked();
-        const size_t n_rows = parser_.ends.size();
-        Owned<int64_t> indptr(n_rows + 1);
-        indptr[0] = 0;
-        std::copy_n(parser_.ends.data(), n_rows, indptr.data.get() + 1);
+        parser_.begin(0);
         nb::object values = nb::none(), labels = nb::none(), qids = nb::none();
         if (!parser_.all_ones) values = taken(parser_.values);
         if (parser_.has_labels.value_or(false)) labels = taken(parser_.labels);
         if (parser_.has_qids.value_or(false)) qids = taken(parser_.qids);
-        nb::object indices = taken(parser_.indices);
+        nb::object indptr = taken(parser_.indptr), indices = taken(parser_.indices);
         parser_.clear();
-        return nb::make_tuple(to_numpy(std::move(indptr)), indices, values, labels, qids);
+        return nb::make_tuple(indptr, indices, values, labels, qids);
     }
 
     void clear() {
@@ -63,7 +63,7 @@ class BoundLibsvmParser {
         const auto lock = locked();
         const size_t row = 8 + 4 * parser_.has_labels.value_or(false) + 8 * parser_.has_qids.value_or(false);
         return static_cast<int64_t>(parser_.indices.size() * (parser_.all_ones ? 4 : 12) +
-                                    parser_.ends.size() * row);
+                                    parser_.indptr.size() * row);
     }
 
     nb::dict seen() {

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,37 +14,11 @@
 #include <utility>
 #include <vector>
 
-#include "decimal.hpp"
+#include "decimal_blocks.hpp"
+#include "growing.hpp"
+#include "libsvm_marks.hpp"
 
 namespace squall {
-
-// A vector that leaves new memory as it is and keeps what it has when it is emptied.
-template <class T>
-class Growing {
-  public:
-    void push(T value) {
-        if (size_ == capacity_) [[unlikely]]
-            grow();
-        data_[size_++] = value;
-    }
-    size_t size() const { return size_; }
-    void resize_down(size_t size) { size_ = std::min(size, size_); }
-    T* data() { return data_.get(); }
-    const T* data() const { return data_.get(); }
-    T& operator[](size_t i) { return data_[i]; }
-
-  private:
-    void grow() {
-        const size_t wanted = std::max<size_t>(1024, 2 * capacity_);
-        auto larger = std::make_unique_for_overwrite<T[]>(wanted);
-        std::copy_n(data_.get(), size_, larger.get());
-        data_ = std::move(larger);
-        capacity_ = wanted;
-    }
-
-    std::unique_ptr<T[]> data_;
-    size_t size_ = 0, capacity_ = 0;
-};
 
 enum class Duplicates { refuse, sum, last };
 
@@ -76,13 +49,16 @@ class LibsvmParser {
     // `text` must end with a line end (only its whole lines are read). Returns the bytes that were read:
     // all whole lines, unless a row was refused.
     size_t feed(std::string_view text) {
+        begin(text.size());
         const size_t newline = text.rfind('\n');
         if (newline == std::string_view::npos) return 0;
         last_ = text.data() + newline;
+        marks_ = LibsvmMarks(last_);
         const char* at = text.data();
         while (at <= last_) {
             line_ = at;
-            const char* const next = row(at);
+            const char* next = common_row(at);
+            if (next == nullptr) next = row(at);
             if (next == nullptr) return static_cast<size_t>(line_ - text.data());
             at = next;
             ++n_lines;
@@ -90,16 +66,28 @@ class LibsvmParser {
         return newline + 1;
     }
 
+    // Makes room for what so many bytes may hold: an entry has at least four, a row two.
+    void begin(size_t n_bytes) {
+        most_entries_ = n_bytes / 4 + 1;
+        const size_t most_rows = n_bytes / 2 + 2;
+        indices.reserve(most_entries_);
+        if (!all_ones) values.reserve(most_entries_);
+        indptr.reserve(most_rows);
+        labels.reserve(most_rows);
+        qids.reserve(most_rows);
+        if (indptr.size() == 0) indptr.push(0);
+    }
+
     // What was read since the last time. Indices count from 0.
-    Growing<int64_t> ends;  // of each row's entries
+    Growing<int64_t> indptr;
     Growing<int32_t> indices;
-    Growing<double> values;
+    Growing<double> values;   // none as long as all are 1
     Growing<int32_t> labels;  // places in `label_values`
     Growing<int64_t> qids;
     bool all_ones = true;
 
     void clear() {
-        ends.resize_down(0);
+        indptr.resize_down(0);
         indices.resize_down(0);
         values.resize_down(0);
         labels.resize_down(0);
@@ -168,14 +156,14 @@ class LibsvmParser {
         at = skip_blanks(at);
         if (ends_here(at)) return next_line(at);
         const size_t n_before = indices.size();
+        const bool were_ones = all_ones;
         Row found;
         const char* const read = fields(at, n_before, found);
         if (read != nullptr) [[likely]] {
             keep(found);
             return next_line(read);
         }
-        indices.resize_down(n_before);
-        values.resize_down(n_before);
+        forget_row(n_before, were_ones);
         if (!settings_.skip) return nullptr;
         ++n_skipped;
         return next_line(line_);
@@ -190,7 +178,121 @@ class LibsvmParser {
         largest = std::max(largest, row.largest);
         n_dropped += row.n_dropped;
         ++n_rows;
-        ends.push(static_cast<int64_t>(indices.size()));
+        indptr.push(static_cast<int64_t>(indices.size()));
+    }
+
+    void add(int64_t place, double value) {
+        indices.push(static_cast<int32_t>(place));
+        if (!all_ones) values.push(value);
+    }
+
+    // From here on values are kept, because one is not 1.
+    [[gnu::noinline, gnu::cold]] void keep_values() {
+        all_ones = false;
+        values.reserve(indices.size() + most_entries_);
+        for (size_t i = 0; i < indices.size(); ++i) values.push(1);
+    }
+
+    // Most rows: a label, and behind one blank each index:value, in ascending order. Returns the next line;
+    // null for a row that is not so common, of which nothing is kept.
+    const char* common_row(const char* at) {
+        if (!marks_.seek(at)) return nullptr;
+        const size_t n_before = indices.size();
+        const bool were_ones = all_ones;
+        Row found;
+        const char* const read = common_fields(at, found);
+        if (read != nullptr) [[likely]] {
+            keep(found);
+            return read + 1;
+        }
+        forget_row(n_before, were_ones);
+        return nullptr;
+    }
+
+    void forget_row(size_t n_before, bool were_ones) {
+        indices.resize_down(n_before);
+        all_ones = were_ones;
+        values.resize_down(were_ones ? 0 : n_before);
+    }
+
+    // Returns the line's LF. What is counted up is kept in local variables: the compiler must believe that
+    // members are written to through any pointer.
+    const char* common_fields(const char* at, Row& row) {
+        LibsvmMarks marks = marks_;
+        const char* stop = marks.next();
+        if (!has_labels.value_or(true) || has_qids.value_or(false)) return nullptr;
+        if (read_decimal(at, stop, row.label, last_) != stop || std::fabs(row.label) >= 0x1p53)
+            return nullptr;
+        row.has_label = true;
+        int32_t* next_index = indices.end();
+        double* next_value = all_ones ? nullptr : values.end();
+        const int64_t base = settings_.base, n_places = n_places_;
+        int64_t least = row.least, largest = row.largest;
+        while (*stop == ' ') {
+            const char* const token = stop + 1;
+            const char* const colon = marks.next();
+            if (*colon != ':') {  // a blank before the line's end
+                stop = colon;
+                if (stop != token) return nullptr;
+                break;
+            }
+            stop = marks.next();
+            uint64_t digits = 0;
+            double value = 1;
+            if (stop <= colon || !read_index(token, colon, digits)) [[unlikely]]
+                return nullptr;
+            if (stop - colon != 2 || colon[1] != '1') {
+                if (!read_value(colon + 1, stop, value)) [[unlikely]]
+                    return nullptr;
+                if (next_value == nullptr && value != 1) [[unlikely]] {
+                    indices.grow_to(next_index);
+                    keep_values();
+                    next_value = values.end();
+                }
+            }
+            const auto index = static_cast<int64_t>(digits), place = index - base;
+            if (static_cast<uint64_t>(place) >= static_cast<uint64_t>(n_places) || index <= largest)
+                [[unlikely]]
+                return nullptr;
+            least = std::min(least, index);
+            largest = index;
+            *next_index++ = static_cast<int32_t>(place);
+            if (next_value != nullptr) *next_value++ = value;
+        }
+        if (*stop == '\r') {
+            const char* const next = marks.next();
+            if (next != stop + 1) return nullptr;  // it is no line end
+            stop = next;
+        }
+        if (*stop != '\n') return nullptr;
+        indices.grow_to(next_index);
+        if (next_value != nullptr) values.grow_to(next_value);
+        row.least = least;
+        row.largest = largest;
+        marks_ = marks;
+        return stop;
+    }
+
+    // Up to 8 digits; 8 bytes may be read from `token` on.
+    static bool read_index(const char* token, const char* colon, uint64_t& index) {
+        const auto n = static_cast<uint64_t>(colon - token);
+        if (n - 1 >= 8) [[unlikely]]
+            return false;
+        uint64_t word = 0;
+        std::memcpy(&word, token, 8);
+        const uint64_t digits = word - 0x3030303030303030, shift = 8 * (8 - n);
+        const uint64_t others = ((word + 0x4646464646464646) | digits) & 0x8080808080808080;
+        index = eight_digits(digits << shift);
+        return others << shift == 0;
+    }
+
+    bool read_value(const char* first, const char* stop, double& value) const {
+        Fixed fixed;
+        if (read_fixed(first, static_cast<size_t>(stop - first), last_, fixed)) [[likely]] {
+            value = fixed.value();
+            return true;
+        }
+        return read_decimal(first, stop, value, last_) == stop;
     }
 
     [[gnu::cold]] std::nullptr_t refuse(const char* at, std::string what) {
@@ -228,7 +330,7 @@ class LibsvmParser {
                 at = read_decimal(at, last_, value, last_);
                 if (at == nullptr || !ends_token(at)) [[unlikely]]
                     return bad_value(token, text);
-                all_ones &= value == 1;
+                if (value != 1 && all_ones) keep_values();
             }
             const int64_t place = index - settings_.base;
             if (place >= n_places_ || (place < 0 && settings_.base_is_fixed)) [[unlikely]] {
@@ -238,8 +340,7 @@ class LibsvmParser {
             }
             row.least = std::min(row.least, index);
             row.largest = std::max(row.largest, index);
-            indices.push(static_cast<int32_t>(place));
-            values.push(value);
+            add(place, value);
             ascending &= index > previous;
             previous = index;
         }
@@ -317,7 +418,8 @@ class LibsvmParser {
     // Sorts the entries of the last row by index, and does what is to be done about equal ones.
     [[gnu::noinline]] bool sort_row(const char* start, size_t begin) {
         sorted_.clear();
-        for (size_t i = begin; i < indices.size(); ++i) sorted_.emplace_back(indices[i], values[i]);
+        for (size_t i = begin; i < indices.size(); ++i)
+            sorted_.emplace_back(indices[i], all_ones ? 1 : values[i]);
         std::stable_sort(sorted_.begin(), sorted_.end(),
                          [](const auto& a, const auto& b) { return a.first < b.first; });
         size_t end = begin;
@@ -328,12 +430,13 @@ class LibsvmParser {
                                       std::to_string(int64_t{index} + settings_.base) + " comes twice");
                     return false;
                 }
+                if (all_ones) keep_values();
                 const bool sum = settings_.duplicates == Duplicates::sum;
                 values[end - 1] = sum ? values[end - 1] + value : value;
-                all_ones = false;
             } else {
                 indices[end] = index;
-                values[end++] = value;
+                if (!all_ones) values[end] = value;
+                ++end;
             }
         }
         indices.resize_down(end);
@@ -345,6 +448,8 @@ class LibsvmParser {
     int64_t n_places_;
     const char* line_ = nullptr;
     const char* last_ = nullptr;  // the last LF
+    size_t most_entries_ = 0;     // in what is being read
+    LibsvmMarks marks_;
     double last_label_ = std::numeric_limits<double>::quiet_NaN();
     int32_t last_code_ = -1;
     std::unordered_map<double, int32_t> label_codes_;

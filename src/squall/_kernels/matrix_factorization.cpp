@@ -37,16 +37,8 @@ struct Descent {
     }
 };
 
-// Vectors of the compiler's, read and written wherever rows lie. Other processes may train on the same rows
-// without locks (Hogwild): these are plain moves, each float of which is whole on every processor that this
-// is built for.
-using Four = float __attribute__((vector_size(16)));
+// Other processes may train on the same rows without locks (Hogwild).
 using Eight = float __attribute__((vector_size(32)));
-
-template <class Vector>
-[[gnu::always_inline]] inline void read(Vector& to, const float* from) {
-    std::memcpy(&to, from, sizeof(Vector));
-}
 
 template <class Vector>
 [[gnu::always_inline]] inline void add_product(Vector& sum, const float* p, const float* q) {

@@ -9,29 +9,40 @@
 
 namespace squall {
 
-inline uint32_t murmur3_32(std::string_view data, uint32_t seed) {
-    constexpr uint32_t c1 = 0xcc9e2d51u, c2 = 0x1b873593u;
-    const auto scramble = [](uint32_t k) { return std::rotl(k * c1, 15) * c2; };
-    const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<unsigned char>(data[i])); };
+inline uint32_t murmur3_scrambled(uint32_t k) { return std::rotl(k * 0xcc9e2d51u, 15) * 0x1b873593u; }
 
-    uint32_t h = seed;
-    const size_t whole = data.size() & ~size_t{3};
-    for (size_t i = 0; i < whole; i += 4) {
-        uint32_t k;
-        if constexpr (std::endian::native == std::endian::little)
-            std::memcpy(&k, data.data() + i, 4);
-        else
-            k = byte(i) | byte(i + 1) << 8 | byte(i + 2) << 16 | byte(i + 3) << 24;
-        h = std::rotl(h ^ scramble(k), 13) * 5 + 0xe6546b64u;
-    }
-    uint32_t tail = 0;
-    for (size_t i = data.size(); i > whole; --i) tail = tail << 8 | byte(i - 1);
-    if (whole != data.size()) h ^= scramble(tail);
+// The state behind one more block of four bytes.
+inline uint32_t murmur3_mixed(uint32_t h, uint32_t block) {
+    return std::rotl(h ^ murmur3_scrambled(block), 13) * 5 + 0xe6546b64u;
+}
 
-    h ^= static_cast<uint32_t>(data.size());
+inline uint32_t murmur3_final(uint32_t h, size_t size) {
+    h ^= static_cast<uint32_t>(size);
     h = (h ^ h >> 16) * 0x85ebca6bu;
     h = (h ^ h >> 13) * 0xc2b2ae35u;
     return h ^ h >> 16;
+}
+
+// Up to four bytes as a block.
+inline uint32_t murmur3_word(std::string_view bytes) {
+    uint32_t word = 0;
+    for (size_t i = bytes.size(); i > 0; --i) word = word << 8 | static_cast<unsigned char>(bytes[i - 1]);
+    return word;
+}
+
+inline uint32_t murmur3_32(std::string_view data, uint32_t seed) {
+    uint32_t h = seed;
+    const size_t whole = data.size() & ~size_t{3};
+    for (size_t i = 0; i < whole; i += 4) {
+        uint32_t k = 0;
+        if constexpr (std::endian::native == std::endian::little)
+            std::memcpy(&k, data.data() + i, 4);
+        else
+            k = murmur3_word(data.substr(i, 4));
+        h = murmur3_mixed(h, k);
+    }
+    if (whole != data.size()) h ^= murmur3_scrambled(murmur3_word(data.substr(whole)));
+    return murmur3_final(h, data.size());
 }
 
 }  // namespace squall

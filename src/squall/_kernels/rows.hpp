@@ -17,13 +17,29 @@ inline int64_t count_step(int64_t* step) {
     return std::atomic_ref<int64_t>(*step).fetch_add(1, std::memory_order_acq_rel);
 }
 
+// A row some places ahead will be read, or written to.
+template <int write>
+[[gnu::always_inline]] inline void fetch_ahead(const float* cells, int64_t stride,
+                                               std::span<const int64_t> rows, size_t i, int64_t dim) {
+    constexpr size_t ahead = 8;
+    if (i + ahead >= rows.size()) return;
+    const float* const row = cells + rows[i + ahead] * stride;
+    for (int64_t j = 0; j < dim; j += 16) __builtin_prefetch(row + j, write);
+}
+
 // Reads while other processes may write.
 inline void gather_rows(const float* cells, int64_t stride, std::span<const int64_t> rows, int64_t dim,
                         float* out) {
-    for (size_t i = 0; i < rows.size(); ++i) {
-        if (i + 16 < rows.size()) __builtin_prefetch(cells + rows[i + 16] * stride);
+    for (size_t i = 0; i < rows.size(); ++i, out += dim) {
+        fetch_ahead<0>(cells, stride, rows, i, dim);
         const float* const row = cells + rows[i] * stride;
-        for (int64_t j = 0; j < dim; ++j) *out++ = load(row[j]);
+        int64_t j = 0;
+        for (; j + 4 <= dim; j += 4) {
+            Four four;
+            read(four, row + j);
+            std::memcpy(out + j, &four, sizeof(four));
+        }
+        for (; j < dim; ++j) out[j] = load(row[j]);
     }
 }
 
@@ -59,10 +75,20 @@ void update_rows(const Full& full, std::span<const int64_t> rows, const float* g
     for (int64_t i = 0; i < n; ++i) full.step_row(rows[static_cast<size_t>(i)], gradients + i * dim, step);
 }
 
-inline void add_rows(Matrix<float> cells, std::span<const int64_t> rows, const float* deltas, int64_t dim) {
-    for (const int64_t i : rows) {
-        float* const row = cells.row(i);
-        for (int64_t j = 0; j < dim; ++j) store(row[j], load(row[j]) + *deltas++);
+inline void add_rows(Matrix<float> cells, std::span<const int64_t> rows, const float* deltas, int64_t dim,
+                     float scale = 1.0f) {
+    for (size_t i = 0; i < rows.size(); ++i, deltas += dim) {
+        fetch_ahead<1>(cells.data, cells.columns, rows, i, dim);
+        float* const row = cells.row(rows[i]);
+        int64_t j = 0;
+        for (; j + 4 <= dim; j += 4) {
+            Four held, delta;
+            read(held, row + j);
+            read(delta, deltas + j);
+            held += delta * scale;
+            std::memcpy(row + j, &held, sizeof(held));
+        }
+        for (; j < dim; ++j) store(row[j], load(row[j]) + deltas[j] * scale);
     }
 }
 

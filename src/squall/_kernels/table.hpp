@@ -10,6 +10,7 @@
 #include <atomic>
 #include <bit>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 
 #include "arrays.hpp"
@@ -24,6 +25,16 @@ inline float load(const float& x) {
 inline void store(float& x, float value) {
     std::atomic_ref<float>(x).store(value, std::memory_order_relaxed);
 }
+
+// Four side by side, wherever they lie: plain moves too, each float of which is whole on every processor that
+// this is built for.
+using Four = float __attribute__((vector_size(16)));
+
+template <class Vector>
+[[gnu::always_inline]] inline void read(Vector& to, const float* from) {
+    std::memcpy(&to, from, sizeof(Vector));
+}
+
 inline int32_t load_stamp(const float& x) { return std::bit_cast<int32_t>(load(x)); }
 inline void store_stamp(float& x, int64_t value) {
     store(x, std::bit_cast<float>(static_cast<int32_t>(value)));

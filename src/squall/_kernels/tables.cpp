@@ -85,7 +85,7 @@ void table_catch_up(const Buffer& table, const Rule& rule, int64_t step, int64_t
     });
 }
 
-void table_add(const Buffer& table, const Input& rows, const Input& deltas) {
+void table_add(const Buffer& table, const Input& rows, const Input& deltas, double scale) {
     const auto cells = matrix<float>(table, "table");
     const auto touched = vector<int64_t>(rows, "rows");
     check_type<float>(deltas, "deltas", 2);
@@ -94,7 +94,7 @@ void table_add(const Buffer& table, const Input& rows, const Input& deltas) {
     if (dim > cells.columns) value_error("deltas: ", dim, " columns do not fit the table's ", cells.columns);
     nb::gil_scoped_release release;
     check_rows(touched, cells.rows);
-    add_rows(cells, touched, added.data, dim);
+    add_rows(cells, touched, added.data, dim, static_cast<float>(scale));
 }
 
 }  // namespace
@@ -126,7 +126,7 @@ void bind_tables(nb::module_& m) {
     m.def("table_catch_up", &table_catch_up, nb::arg("table").noconvert(), nb::arg("rule"), nb::arg("step"),
           nb::arg("n_regularized_rows"), nb::arg("dim"));
     m.def("table_add", &table_add, nb::arg("table").noconvert(), nb::arg("rows").noconvert(),
-          nb::arg("deltas").noconvert());
+          nb::arg("deltas").noconvert(), nb::arg("scale") = 1.0);
 }
 
 }  // namespace squall

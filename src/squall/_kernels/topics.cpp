@@ -1,190 +1,13 @@
 // Topic models: what a block of documents says of its words' topics, given a table of all words' topics.
-// Sums keep their order, in eight lanes, so results are the same bits on every instruction set.
+#include "topics.hpp"
+
 #include <limits>
-#include <optional>
-#include <vector>
 
 #include "bindings.hpp"
 #include "half.hpp"
-#include "sparse.hpp"
-
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define SQUALL_WIDER [[gnu::target_clones("avx2", "default")]]
-#else
-#define SQUALL_WIDER
-#endif
 
 namespace squall {
 namespace {
-
-constexpr int64_t lanes = 8, together = 4;  // numbers in a vector, words of a document at a time
-using Lanes [[gnu::vector_size(lanes * sizeof(float)), gnu::may_alias]] = float;
-
-// Rows of vectors, zeros behind the last topic.
-class Rows {
-  public:
-    Rows(int64_t n, int64_t n_topics)
-        : n_(n), width_((n_topics + lanes - 1) / lanes), cells_(new_cells(n * width_ * lanes)) {
-        std::fill_n(cells_.get(), n * width_ * lanes, 0.0f);
-    }
-
-    int64_t n() const { return n_; }
-    int64_t width() const { return width_; }  // in vectors
-    Lanes* row(int64_t i) { return reinterpret_cast<Lanes*>(numbers(i)); }
-    const Lanes* row(int64_t i) const { return reinterpret_cast<const Lanes*>(numbers(i)); }
-    float* numbers(int64_t i) { return cells_.get() + i * width_ * lanes; }
-    const float* numbers(int64_t i) const { return cells_.get() + i * width_ * lanes; }
-
-    void read(Matrix<const float> from) {
-        for (int64_t i = 0; i < n_; ++i) std::copy_n(from.row(i), from.columns, numbers(i));
-    }
-    void write(Matrix<float> to) const {
-        for (int64_t i = 0; i < n_; ++i) std::copy_n(numbers(i), to.columns, to.row(i));
-    }
-
-  private:
-    static constexpr std::align_val_t alignment{64};
-    struct Delete {
-        void operator()(float* cells) const { ::operator delete(cells, alignment); }
-    };
-    static float* new_cells(int64_t n) {
-        return static_cast<float*>(::operator new(static_cast<size_t>(n) * sizeof(float), alignment));
-    }
-
-    int64_t n_, width_;
-    std::unique_ptr<float, Delete> cells_;
-};
-
-[[gnu::always_inline]] inline float total(const Lanes& x) {
-    return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7]));
-}
-
-struct Documents {
-    Csr rows;
-    const Rows& words;  // P(word | topic), or in its place exp E log of it
-    int64_t iterations;
-    float tolerance;
-    bool variational;
-};
-
-struct Told {
-    double loss = 0, tokens = 0;
-};
-
-// One document's entries in groups; short groups are filled up with entries of count 0.
-struct Group {
-    const Lanes* word[together];
-    float count[together];
-    int64_t number[together];
-};
-
-[[gnu::always_inline]] inline Group group_at(const Documents& documents, int64_t begin, int64_t end) {
-    Group group;
-    const Csr& rows = documents.rows;
-    for (int64_t i = 0; i < together; ++i) {
-        const int64_t at = begin + i < end ? begin + i : begin;
-        group.number[i] = rows.indices[at];
-        group.word[i] = documents.words.row(group.number[i]);
-        group.count[i] = begin + i < end ? (rows.values ? rows.values[at] : 1.0f) : 0.0f;
-    }
-    return group;
-}
-
-[[gnu::always_inline]] inline void likelihoods(const Group& group, const Lanes* theta, int64_t width,
-                                               float* out) {
-    Lanes sums[together] = {};
-    for (int64_t j = 0; j < width; ++j)
-        for (int64_t i = 0; i < together; ++i) sums[i] += theta[j] * group.word[i][j];
-    // exp(digamma) of small numbers is 0 in float32, and 0 / 0 would be no number.
-    for (int64_t i = 0; i < together; ++i) out[i] = std::max(total(sums[i]), 1e-30f);
-}
-
-// exp(digamma(x)), x > 0: from x >= 8 on by its asymptotic series, below that by the recurrence.
-inline float exp_digamma(float x) {
-    float falls = 0;
-    for (; x < 8.0f; x += 1.0f) falls += 1.0f / x;
-    const float inverse = 1.0f / x;
-    const float risen = x - 0.5f + inverse * (1.0f / 24 + inverse * (1.0f / 48));
-    return falls > 0 ? risen * std::exp(-falls) : risen;
-}
-
-// What stands for a document's topic proportions in the likelihood of its words.
-[[gnu::always_inline]] inline void proportions(const Documents& documents, const float* theta,
-                                               int64_t n_topics, float* out) {
-    if (!documents.variational)
-        std::copy_n(theta, n_topics, out);
-    else
-        for (int64_t k = 0; k < n_topics; ++k) out[k] = exp_digamma(theta[k]);
-}
-
-// theta <- prior + sum_w count gamma_w with gamma_w proportional to theta P(w | topic), until it moves
-// little.
-[[gnu::always_inline]] inline void settle(const Documents& documents, int64_t begin, int64_t end,
-                                          Lanes* theta, Lanes* used, Lanes* sums, const Lanes* prior,
-                                          int64_t n_topics) {
-    const int64_t width = documents.words.width();
-    const auto refresh = [&] {
-        proportions(documents, reinterpret_cast<float*>(theta), n_topics, reinterpret_cast<float*>(used));
-    };
-    refresh();
-    for (int64_t turn = 0; turn < documents.iterations; ++turn) {
-        std::fill_n(sums, width, Lanes{});
-        for (int64_t at = begin; at < end; at += together) {
-            const Group group = group_at(documents, at, end);
-            float p[together], share[together];
-            likelihoods(group, used, width, p);
-            for (int64_t i = 0; i < together; ++i) share[i] = group.count[i] / p[i];
-            for (int64_t j = 0; j < width; ++j)
-                sums[j] += (share[0] * group.word[0][j] + share[1] * group.word[1][j]) +
-                           (share[2] * group.word[2][j] + share[3] * group.word[3][j]);
-        }
-        Lanes moved = {}, all = {};
-        for (int64_t j = 0; j < width; ++j) {
-            const Lanes next = prior[j] + used[j] * sums[j], step = next - theta[j];
-            moved += step < 0.0f ? -step : step;
-            all += next;
-            theta[j] = next;
-        }
-        refresh();
-        if (!(total(moved) > documents.tolerance * total(all))) break;
-    }
-}
-
-// What the document's words are made of at its theta: added to `statistics`, without the factor P(w | topic).
-[[gnu::always_inline]] inline void attribute_words(const Documents& documents, int64_t begin, int64_t end,
-                                                   const Lanes* theta, Rows* statistics, Told& told) {
-    const int64_t width = documents.words.width();
-    Lanes all = {};
-    for (int64_t j = 0; j < width; ++j) all += theta[j];
-    const float mass = total(all);
-    for (int64_t at = begin; at < end; at += together) {
-        const Group group = group_at(documents, at, end);
-        float p[together];
-        likelihoods(group, theta, width, p);
-        for (int64_t i = 0; i < together && at + i < end; ++i) {
-            const float count = group.count[i];
-            told.tokens += static_cast<double>(count);
-            if (count != 0.0f) told.loss -= static_cast<double>(count * std::log(p[i] / mass));
-            if (!statistics) continue;
-            const float share = count / p[i];
-            Lanes* const row = statistics->row(group.number[i]);
-            for (int64_t j = 0; j < width; ++j) row[j] += share * theta[j];
-        }
-    }
-}
-
-SQUALL_WIDER
-Told visit(const Documents& documents, Rows& theta, int64_t n_topics, float prior, Rows* statistics) {
-    Rows sums(1, n_topics), used(1, n_topics), priors(1, n_topics);
-    std::fill_n(priors.numbers(0), n_topics, prior);
-    Told told;
-    for (int64_t d = 0; d < documents.rows.rows(); ++d) {
-        const int64_t begin = documents.rows.indptr[d], end = documents.rows.indptr[d + 1];
-        settle(documents, begin, end, theta.row(d), used.row(0), sums.row(0), priors.row(0), n_topics);
-        attribute_words(documents, begin, end, used.row(0), statistics, told);
-    }
-    return told;
-}
 
 // SplitMix64's finaliser (Steele, Lea, Flood 2014).
 [[gnu::always_inline]] inline uint64_t mixed(uint64_t x) {
@@ -301,20 +124,21 @@ struct Task {
     int64_t n() const { return table.rows - 1; }
     int64_t n_topics() const { return table.columns; }
 
-    // `use` gets the words' rows and what the documents add to them, without the factor of those rows.
+    // `use` gets what the documents add to the words' rows.
     template <class Use>
     Told run(bool statistics, Use use) const {
         check_numbers(rows, n());
         Rows known(n(), n_topics()), mixtures(rows.rows(), n_topics());
         normalise(table, noise, settings, known);
         mixtures.read({theta.data, theta.rows, theta.columns});
-        std::optional<Rows> found;
-        if (statistics) found.emplace(n(), n_topics());
-        const Documents documents{rows, known, settings.iterations, settings.tolerance, settings.variational};
-        const Told told =
-            visit(documents, mixtures, n_topics(), settings.doc_topic_prior, found ? &*found : nullptr);
+        const bool variational = settings.variational;
+        Rows expected(variational ? rows.rows() : 0, n_topics());
+        Rows& used = variational ? expected : mixtures;
+        settle_all({rows, known, settings.iterations, settings.tolerance, variational}, mixtures, used,
+                   settings.doc_topic_prior, n_topics());
         mixtures.write(theta);
-        if (found) use(known, *found);
+        const Told told = attribute_all(rows, known, used, statistics);
+        if (statistics) use(known);
         return told;
     }
 
@@ -335,10 +159,9 @@ nb::tuple topic_statistics(const nb::tuple& rows, const Input& words, const Inpu
     Told told;
     {
         nb::gil_scoped_release release;
-        told = task.run(statistics, [&](const Rows& words, const Rows& found) {
-            float* to = out.data.get();
+        told = task.run(statistics, [&](const Rows& found) {
             for (int64_t i = 0; i < n; ++i)
-                for (int64_t k = 0; k < n_topics; ++k) *to++ = found.numbers(i)[k] * words.numbers(i)[k];
+                std::copy_n(found.numbers(i), n_topics, out.data.get() + i * n_topics);
         });
     }
     nb::object made = nb::none();
@@ -360,17 +183,17 @@ constexpr float largest_half = 65504.0f;
 
 // Rounds statistics to what is kept of them; the difference to what was kept before goes to the table.
 template <class Kept, class Old>
-[[gnu::always_inline]] inline void settle_accounts(const Rows& words, const Rows& found, int64_t n_topics,
-                                                   const Old* old, float scale, Kept* kept, float* delta) {
+[[gnu::always_inline]] inline void settle_accounts(const Rows& found, int64_t n_topics, const Old* old,
+                                                   float scale, Kept* kept, float* delta) {
     std::vector<double> totals(static_cast<size_t>(n_topics));
     double* const sums = totals.data();
-    for (int64_t i = 0; i < words.n(); ++i) {
-        const float *const word = words.numbers(i), *const share = found.numbers(i);
+    for (int64_t i = 0; i < found.n(); ++i) {
+        const float* const row = found.numbers(i);
         for (int64_t k = 0; k < n_topics; ++k) {
             if constexpr (std::is_same_v<Kept, float>)
-                kept[k] = share[k] * word[k];
+                kept[k] = row[k];
             else
-                kept[k] = float_to_half(share[k] * word[k]);
+                kept[k] = float_to_half(row[k]);
         }
         for (int64_t k = 0; k < n_topics; ++k)
             delta[k] = (kept_value(kept[k]) - (old ? kept_value(old[k]) : 0.0f)) * scale;
@@ -383,10 +206,10 @@ template <class Kept, class Old>
 }
 
 SQUALL_WIDER
-bool fits_half(const Rows& words, const Rows& found) {
+bool fits_half(const Rows& found) {
     Lanes largest = {};
-    for (int64_t i = 0; i < words.n() * words.width(); ++i) {
-        const Lanes value = found.row(0)[i] * words.row(0)[i];
+    for (int64_t i = 0; i < found.n() * found.width(); ++i) {
+        const Lanes value = found.row(0)[i];
         largest = value > largest ? value : largest;
     }
     float most = 0;
@@ -395,9 +218,9 @@ bool fits_half(const Rows& words, const Rows& found) {
 }
 
 SQUALL_WIDER
-void settle_halves(const Rows& words, const Rows& found, int64_t n_topics, const uint16_t* old, float scale,
-                   uint16_t* kept, float* delta) {
-    settle_accounts(words, found, n_topics, old, scale, kept, delta);
+void settle_halves(const Rows& found, int64_t n_topics, const uint16_t* old, float scale, uint16_t* kept,
+                   float* delta) {
+    settle_accounts(found, n_topics, old, scale, kept, delta);
 }
 
 // What was kept before, in either form.
@@ -437,19 +260,17 @@ nb::tuple topic_update(const nb::tuple& rows, const Input& words, const Input& p
     Told told;
     {
         nb::gil_scoped_release release;
-        told = task.run(true, [&](const Rows& words, const Rows& found) {
-            if (!before.floats && fits_half(words, found)) {
+        told = task.run(true, [&](const Rows& found) {
+            if (!before.floats && fits_half(found)) {
                 halves = std::make_unique_for_overwrite<uint16_t[]>(size);
-                settle_halves(words, found, n_topics, before.halves, factor, halves.get(), delta.data.get());
+                settle_halves(found, n_topics, before.halves, factor, halves.get(), delta.data.get());
                 return;
             }
             floats = std::make_unique_for_overwrite<float[]>(size);
             if (before.floats)
-                settle_accounts(words, found, n_topics, before.floats, factor, floats.get(),
-                                delta.data.get());
+                settle_accounts(found, n_topics, before.floats, factor, floats.get(), delta.data.get());
             else
-                settle_accounts(words, found, n_topics, before.halves, factor, floats.get(),
-                                delta.data.get());
+                settle_accounts(found, n_topics, before.halves, factor, floats.get(), delta.data.get());
         });
     }
     nb::object kept =

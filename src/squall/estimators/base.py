@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import msgspec
 import numpy as np
@@ -71,8 +71,6 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
     learning_rate_, batch_size_ : float, int
         Those that were used, where ``"auto"`` was asked for; None where there are no minibatches (`ADMM`).
     """
-
-    _preparation: ClassVar[type[Preparation]] = Preparation
 
     history_: History
     bill_: Bill
@@ -164,7 +162,7 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
             recipe = replace(recipe, learning_rate=part.learning_rate)
         epochs = strategy.epochs(int(self.epochs)) if part is None else 1
         seed = (self._seed(run) + (0 if part is None else part.number)) % _SEEDS
-        plan = self._preparation(
+        plan = Preparation(
             recipe,
             data,
             target,
@@ -337,7 +335,7 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
         return np.concatenate([model.outputs(none, weights), *parts]).astype(np.float64)
 
     def _recalled(self, objects: Objects, folder: str) -> Any:
-        """(resuming) What `_preparation` had learned (``Prepared.learned``), from the job's folder."""
+        """(resuming) What :meth:`Target.keep` has put into the job's folder."""
         return None
 
     def _tensors(self) -> dict[str, np.ndarray[Any, Any]]:

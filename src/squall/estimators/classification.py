@@ -10,7 +10,7 @@ from sklearn.base import ClassifierMixin
 
 from squall.config import Run
 from squall.errors import DataError
-from squall.estimators.columns import as_dataset
+from squall.estimators.columns import as_dataset, training_data
 from squall.estimators.continuing import ContinuingModel
 from squall.estimators.targets import check_weighty, labels_of
 from squall.records import Float64
@@ -108,7 +108,8 @@ class Classifier(ClassifierMixin, ContinuingModel):  # type: ignore[misc]
         JobError
             If the job failed.
         """
-        return self._fit_part(X, y, sample_weight, classes, run)
+        data = training_data(X, y, sample_weight, type(self).__name__)
+        return self._fit_part(data, classes, run)
 
     def decision_function(self, X: Any) -> Float64:
         """Margins (n_rows,), of which positive ones mean ``classes_[1]``; (n_rows, n_classes) of several."""

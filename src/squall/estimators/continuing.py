@@ -14,8 +14,7 @@ from squall.data.starting import Beginning
 from squall.driver.spec import JobResult
 from squall.errors import DataError, SettingError
 from squall.estimators.base import BaseModel
-from squall.estimators.columns import training_data
-from squall.estimators.predecessors import Part, Predecessor
+from squall.estimators.predecessors import Part, Predecessor, check_same_columns
 from squall.estimators.progress import wait_showing_progress
 from squall.estimators.targets import ClassTarget, Target
 from squall.optim import is_lazy
@@ -74,10 +73,19 @@ class ContinuingModel(BaseModel):
                 return Beginning(weights)
             return Beginning(weights, kept.values, kept.step)
 
-        return Predecessor(type(self).__name__, self.columns_in_, begin)
+        return Predecessor(begin, self._check_columns)
+
+    def _check_columns(self, columns: list[ColumnSpec], target: Target) -> None:
+        """Raise `DataError` if a training on these columns cannot begin with this model."""
+        check_same_columns(columns, self.columns_in_, type(self).__name__)
 
     def _check_more(self, problems: Problems) -> None:
         problems.boolean("warm_start", self.warm_start)
+        if self.warm_start is True and self._is_fitted:
+            self._check_settled(problems)
+
+    def _check_settled(self, problems: Problems) -> None:
+        """Note settings that the fitted parameters have settled, and which are others now."""
 
     def _finish(self, result: JobResult, columns: list[ColumnSpec], classes: npt.NDArray[Any]) -> None:
         super()._finish(result, columns, classes)
@@ -88,37 +96,55 @@ class ContinuingModel(BaseModel):
 
     # ------------------------------------------------------------------------------ partial fits
 
-    def _fit_part(self, X: Any, y: Any, sample_weight: Any, classes: Any, run: Run | None) -> Self:
+    def _fit_part(self, data: Dataset, classes: Any, run: Run | None) -> Self:
         """One epoch over these rows, from where the last fit has ended."""
         self._check_fits_in_parts()
-        data = training_data(X, y, sample_weight, type(self).__name__)
         part = Part(
             self._as_predecessor(goes_on=True) if self._is_fitted else None,
             self._target_of_parts(data, classes),
-            self.learning_rate_ if self._is_fitted and is_auto(self.learning_rate) else None,
+            self._rate_found,
             self._n_parts,
         )
         wait_showing_progress(self._start(data, None, run, part=part))
         self._n_parts += 1
         return self
 
+    @property
+    def _rate_found(self) -> float | None:
+        """The rate that the first part has found, if that is what to go by."""
+        return float(self.learning_rate_) if self._is_fitted and is_auto(self.learning_rate) else None
+
     def _check_fits_in_parts(self) -> None:
         """Refuse settings that look at a whole training, of whose length nobody knows here."""
         self._check_settings()
         problems = Problems(f"{type(self).__name__}.partial_fit")
+        if self._is_fitted:
+            self._check_settled(problems)
+        for name in ("target_loss", "early_stopping"):
+            if getattr(self, name) is not None:
+                problems.add(f"{name}={getattr(self, name)!r} has no effect on a single epoch; leave it None")
+        self._check_parts(problems)
+        problems.raise_if_any()
+
+    def _check_parts(self, problems: Problems) -> None:
+        """Note settings of the model's own that have no meaning for a part."""
         if self.learning_rate_schedule != "constant" or self.warmup:
             problems.add(
                 f"learning_rate_schedule={self.learning_rate_schedule!r} and warmup={self.warmup!r} are "
                 'for a training of known length; use "constant" and 0'
             )
-        for name in ("target_loss", "early_stopping"):
-            if getattr(self, name) is not None:
-                problems.add(f"{name}={getattr(self, name)!r} has no effect on a single epoch; leave it None")
         if isinstance(getattr(self, "class_weight", None), str):
             problems.add(
                 'class_weight="balanced" counts all rows, which are not here yet; give a dict of weights'
             )
-        problems.raise_if_any()
+
+
+def settled(name: str, value: Any, fitted: Any) -> str:
+    """What is wrong with a setting that is another than that of the fitted model."""
+    return (
+        f"{name}={value!r}, and the fitted model to go on from has {fitted!r}; set {name}={fitted!r}, or "
+        "begin anew with a clone"
+    )
 
 
 def known_classes(fitted: npt.NDArray[Any] | None, given: Any) -> npt.NDArray[Any]:

@@ -12,7 +12,8 @@ from squall.config import Problems, Run
 from squall.data.dataset import Dataset
 from squall.errors import SettingError
 from squall.estimators.classification import accuracy, checked_labels, likeliest, probabilities_of
-from squall.estimators.continuing import ContinuingModel, check_same_classes, known_classes
+from squall.estimators.columns import training_data
+from squall.estimators.continuing import ContinuingModel, check_same_classes, known_classes, settled
 from squall.estimators.regression import determination
 from squall.estimators.targets import ClassTarget, NumberTarget, Target, class_weight_problem, scaling_of
 from squall.models.factorization import FactorizationModel
@@ -194,6 +195,11 @@ class FactorizationMachine(ContinuingModel):
         elif self.class_weight is not None and self.task == "regression":
             problems.add(f"class_weight={self.class_weight!r} has no effect with task='regression'")
 
+    def _check_settled(self, problems: Problems) -> None:
+        n_factors = self.factors_.shape[1]
+        if self.n_factors != n_factors:
+            problems.add(settled("n_factors", self.n_factors, n_factors))
+
     def _target(self, data: Dataset) -> Target:
         if not _classifies(self):
             return NumberTarget(data, centred=bool(self.fit_intercept))
@@ -273,7 +279,8 @@ class FactorizationMachine(ContinuingModel):
 
         ``classes`` belong to classification.
         """
-        return self._fit_part(X, y, sample_weight, classes, run)
+        data = training_data(X, y, sample_weight, type(self).__name__)
+        return self._fit_part(data, classes, run)
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Labels, or predictions, of shape (n_rows,)."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from collections.abc import Sequence
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -11,25 +12,23 @@ from sklearn.utils.validation import check_is_fitted
 
 from squall.config import Problems, Run, is_auto
 from squall.data.dataset import Dataset
+from squall.driver.job import Job
 from squall.driver.spec import JobResult
-from squall.errors import DataError
-from squall.estimators.base import BaseModel
-from squall.estimators.columns import as_dataset
-from squall.estimators.preparation import Preparation, Recipe
+from squall.errors import DataError, SettingError
+from squall.estimators.columns import as_dataset, training_data
+from squall.estimators.continuing import ContinuingModel, settled
+from squall.estimators.predecessors import Part
+from squall.estimators.preparation import Recipe
 from squall.estimators.ranking import largest, recall_at_k
-from squall.estimators.ratings import (
-    Catalog,
-    ChoicesTarget,
-    RatingsPreparation,
-    RatingsTarget,
-    recalled_catalog,
-)
+from squall.estimators.ratings import Catalog, ChoicesTarget, RatingsTarget, recalled_catalog
 from squall.estimators.regression import determination
 from squall.estimators.targets import Target
+from squall.estimators.transformers import BaseTransformer
 from squall.models.matrix_factorization import SCHEDULES, MatrixFactorizationModel
 from squall.preprocessing.ids import IdTransform, id_columns, pair_column
 from squall.protocols import Model, Objects, StrategySettings
 from squall.records import ColumnSpec, CsrBlock, Float32, Float64, Int32, Int64, OptimizerSpec
+from squall.store.initial import initial_values
 from squall.worker.strategies import is_strategy
 
 Ids = npt.NDArray[Any]
@@ -37,8 +36,11 @@ Ids = npt.NDArray[Any]
 ALPHA, N_NEGATIVES = 1.0, 8
 """What None stands for in the settings of that name."""
 
+IN_FLIGHT = 8_192
+"""Ratings that all workers together train on at a time, between two exchanges; many more would diverge."""
 
-class MatrixFactorization(RegressorMixin, BaseModel):  # type: ignore[misc]
+
+class MatrixFactorization(RegressorMixin, ContinuingModel):  # type: ignore[misc]
     """Matrix factorisation with biases (Koren, Bell & Volinsky 2009), trained on functions.
 
     A rating is taken to be r ≈ μ + b_u + b_i + p_u·q_i: the mean, what the user and the item differ from
@@ -80,6 +82,11 @@ class MatrixFactorization(RegressorMixin, BaseModel):  # type: ignore[misc]
         Seed of shuffles and of the factors at the start; default: the run's.
     strategy : ParameterServer, optional
         How several workers train one model.  Default: ``squall.ParameterServer()``, where nobody waits.
+    warm_start : bool, default False
+        Whether ``fit`` begins with the biases and factors that the last one has found.  New users and items
+        begin as usual, ids that do not come any more are kept, and so is how ratings were scaled.
+    callbacks : callable or list of callables, optional
+        Called after each epoch; see :class:`squall.LogisticRegression`.
 
     Attributes
     ----------
@@ -107,10 +114,9 @@ class MatrixFactorization(RegressorMixin, BaseModel):  # type: ignore[misc]
     ['tea', 'beer']
     """
 
-    _preparation: ClassVar[type[Preparation]] = RatingsPreparation
+    _keeps_state = False  # plain descent knows nothing
 
     catalog_: Catalog
-    mean_: float
     user_bias_: Float32
     item_bias_: Float32
     user_factors_: Float32
@@ -132,6 +138,8 @@ class MatrixFactorization(RegressorMixin, BaseModel):  # type: ignore[misc]
         early_stopping: int | None = None,
         random_state: int | None = None,
         strategy: StrategySettings | None = None,
+        warm_start: bool = False,
+        callbacks: Any = None,
     ) -> None:
         self.n_factors = n_factors
         self.epochs = epochs
@@ -147,6 +155,8 @@ class MatrixFactorization(RegressorMixin, BaseModel):  # type: ignore[misc]
         self.early_stopping = early_stopping
         self.random_state = random_state
         self.strategy = strategy
+        self.warm_start = warm_start
+        self.callbacks = callbacks
 
     # ------------------------------------------------------------------------------------ training
 
@@ -184,10 +194,56 @@ class MatrixFactorization(RegressorMixin, BaseModel):  # type: ignore[misc]
         JobError
             If the job failed.
         """
-        if self.implicit and y is None and not isinstance(X, Dataset):
-            y = np.ones(len(X))
-        super().fit(X, y, sample_weight=sample_weight, validation=validation, run=run)
+        super().fit(X, self._ratings(X, y), sample_weight=sample_weight, validation=validation, run=run)
         return self
+
+    def partial_fit(
+        self, X: Any, y: Any = None, *, sample_weight: Any = None, run: Run | None = None
+    ) -> Self:
+        """Train one epoch on these ratings alone, from where the last call (or ``fit``, or a load) has ended.
+
+        Users and items that are new begin as in ``fit``; of the others only those that these ratings are of
+        change.  Ratings are scaled as in the first call, so `mean_` stays.  The learning rate follows its
+        schedule within the call; an ``"auto"`` one is divided by the root of how often ratings have been
+        visited so far, on average.  ``history_``, ``bill_`` and the like are those of this call.
+
+        Parameters
+        ----------
+        X, y, sample_weight, run
+            As of `fit`.
+
+        Raises
+        ------
+        SettingError
+            Naming every setting that is wrong; `n_factors` and `implicit` have to be those of the model.
+        DataError
+            If the data cannot be trained on; ids have to be of the kind they were: numbers or text.
+        JobError
+            If the job failed.
+        """
+        data = training_data(X, self._ratings(X, y), sample_weight, type(self).__name__)
+        return self._fit_part(data, None, run)
+
+    def _ratings(self, X: Any, y: Any) -> Any:
+        return np.ones(len(X)) if self.implicit and y is None and not isinstance(X, Dataset) else y
+
+    def _start(
+        self,
+        data: Dataset,
+        validation: Any,
+        run: Run | None,
+        before: Sequence[BaseTransformer] = (),
+        whole: Any = None,
+        tags: dict[str, str] | None = None,
+        part: Part | None = None,
+    ) -> Job[Any]:
+        if before:
+            raise SettingError(
+                f"ids are taken as they are, and {type(before[0]).__name__} would change them",
+                where="make_pipeline",
+                fix="leave out the steps before squall.MatrixFactorization",
+            )
+        return super()._start(data, validation, run, before, whole, tags, part)
 
     def _check_settings(self) -> None:
         problems = Problems(type(self).__name__)
@@ -201,6 +257,7 @@ class MatrixFactorization(RegressorMixin, BaseModel):  # type: ignore[misc]
         problems.integer("batch_size", self.batch_size, 1, auto=True)
         problems.choice("learning_rate_schedule", self.learning_rate_schedule, SCHEDULES)
         self._check_ending(problems)
+        self._check_more(problems)
         if self.strategy is not None and is_strategy(self.strategy) and not self.strategy.needs_tables:
             problems.add(
                 f"strategy={self.strategy!r} takes means of whole models, in which a user whom one worker "
@@ -217,6 +274,19 @@ class MatrixFactorization(RegressorMixin, BaseModel):  # type: ignore[misc]
             if getattr(self, name) is not None and self.implicit is False:
                 problems.add(f"{name}={getattr(self, name)!r} has no effect without implicit=True")
 
+    def _check_settled(self, problems: Problems) -> None:
+        n_factors = self.item_factors_.shape[1]
+        if self.n_factors != n_factors:
+            problems.add(settled("n_factors", self.n_factors, n_factors))
+        if bool(self.implicit) != self.catalog_.implicit:
+            problems.add(settled("implicit", self.implicit, self.catalog_.implicit))
+
+    def _check_parts(self, problems: Problems) -> None:
+        """All go with parts: each call is a training of one epoch."""
+
+    def _check_columns(self, columns: list[ColumnSpec], target: Target) -> None:
+        """There is a feature for each id, and ids may be new."""
+
     def _recipe(self) -> Recipe:
         return Recipe(
             model=self._math,
@@ -226,17 +296,50 @@ class MatrixFactorization(RegressorMixin, BaseModel):  # type: ignore[misc]
             epochs=int(self.epochs),
             decay=0.0,
             warmup=0.0,
+            auto_batch_size=lambda rows, workers: max(1, IN_FLIGHT // workers),
+            grouped=True,  # a minibatch has few users, so that little of them is exchanged
         )
 
     @property
     def _rate(self) -> float:
         return _default(self.learning_rate, 0.1 if self.implicit else 0.07)
 
+    @property
+    def _rate_found(self) -> float | None:
+        """Of a part: what has been visited often is not to be moved by much any more."""
+        if not (self._is_fitted and is_auto(self.learning_rate)):
+            return None
+        return self._rate / float(np.sqrt(max(1.0, self.catalog_.visits_each)))
+
     def _target(self, data: Dataset) -> Target:
+        known = self.catalog_ if self.warm_start and self._is_fitted else None
+        return self._target_of(data, self._rate, int(self.epochs), known)
+
+    def _target_of_parts(self, data: Dataset, classes: Any) -> Target:
+        known = self.catalog_ if self._is_fitted else None
+        return self._target_of(data, self._rate_found or self._rate, 1, known)
+
+    def _target_of(self, data: Dataset, rate: float, epochs: int, known: Catalog | None) -> Target:
         id_columns(data.columns)  # what is no ratings is told before there is a job
         if not self.implicit:
-            return RatingsTarget(data)
-        return ChoicesTarget(data, ALPHA if self.alpha is None else float(self.alpha))
+            return RatingsTarget(data, rate, epochs, known)
+        return ChoicesTarget(data, rate, epochs, ALPHA if self.alpha is None else float(self.alpha), known)
+
+    def _starting_weights(self, target: Target) -> Float32:
+        assert isinstance(target, RatingsTarget | ChoicesTarget)
+        table = self._math(0, target).table("job/model", OptimizerSpec("sgd", target.rate))
+        assert table.initial is not None
+        weights = initial_values(table.initial, np.arange(table.rows), table.dim)
+        weights[-1] = 0.0  # no part of this training is done
+        scale = target.deviation
+        known = (
+            (0, self.user_bias_, self.user_factors_),
+            (len(target.catalog.users), self.item_bias_, self.item_factors_),
+        )
+        for start, biases, factors in known:
+            rows = slice(start, start + len(biases))
+            weights[rows, 0], weights[rows, 1:] = biases / scale, factors / np.sqrt(scale)
+        return weights
 
     def _math(self, n_features: int, target: Target) -> Model:
         assert isinstance(target, RatingsTarget | ChoicesTarget)
@@ -247,10 +350,10 @@ class MatrixFactorization(RegressorMixin, BaseModel):  # type: ignore[misc]
             n_users=len(catalog.users),
             n_items=len(catalog.items),
             n_factors=int(self.n_factors),
-            learning_rate=self._rate,
+            learning_rate=target.rate,
             l2=_default(self.l2, 0.01 if self.implicit else 0.06),
             schedule=str(self.learning_rate_schedule),  # type: ignore[arg-type]  # checked before
-            planned=int(self.epochs) * len(catalog.items_seen),
+            planned=target.planned,
             init_scale=float(self.init_scale),
             seed=0 if self.random_state is None else int(self.random_state),
             target_mean=target.mean,
@@ -271,11 +374,15 @@ class MatrixFactorization(RegressorMixin, BaseModel):  # type: ignore[misc]
         biases = weights[:-1, 0] * np.float32(scale)
         # Products of two vectors are in the units of the ratings.
         factors = weights[:-1, 1:] * np.float32(np.sqrt(scale))
-        self.mean_ = float(model.target_mean)
         self.user_bias_, self.item_bias_ = biases[:n], biases[n:]
         self.user_factors_, self.item_factors_ = factors[:n], factors[n:]
 
     # --------------------------------------------------------------------------------- predicting
+
+    @property
+    def mean_(self) -> float:
+        """What the ratings are on average; 0 if they are choices."""
+        return self.catalog_.mean
 
     @property
     def users_(self) -> Ids:
@@ -420,7 +527,6 @@ class MatrixFactorization(RegressorMixin, BaseModel):  # type: ignore[misc]
             "item_bias": self.item_bias_,
             "user_factors": self.user_factors_,
             "item_factors": self.item_factors_,
-            "mean": np.array([self.mean_]),
             **self.catalog_.tensors(),
         }
 
@@ -429,7 +535,6 @@ class MatrixFactorization(RegressorMixin, BaseModel):  # type: ignore[misc]
 
     def _restore(self, tensors: dict[str, npt.NDArray[Any]], labels: list[Any] | None) -> None:
         self.catalog_ = Catalog.from_tensors(tensors)
-        self.mean_ = float(tensors["mean"][0])
         for name, ids in (("user", self.catalog_.users), ("item", self.catalog_.items)):
             bias, factors = tensors[f"{name}_bias"], tensors[f"{name}_factors"]
             if bias.shape != (len(ids),) or factors.shape[:1] != bias.shape or factors.ndim != 2:

@@ -16,30 +16,31 @@ class Predecessor:
     """A fitted model with whose weights a training begins.
 
     ``begin`` gives them for labels as a target has them and, where that goes on, what the optimiser knows.
+    ``check_columns`` raises `DataError` if it cannot begin on such columns, of which a target has features.
     """
 
-    name: str
-    columns: list[ColumnSpec]
     begin: Callable[[Target, OptimizerSpec], Beginning]
+    check_columns: Callable[[list[ColumnSpec], Target], None]
 
-    def check_columns(self, columns: list[ColumnSpec]) -> None:
-        """Refuse others than those it was fitted on.
 
-        Raises
-        ------
-        DataError
-            If they are others, or in another order.
-        """
-        if _told(columns) == _told(self.columns):
-            return
-        n, expected = (sum(c.width for c in specs) for specs in (columns, self.columns))
-        if n != expected:
-            what = f"X has {n} features, but {self.name} is expecting {expected} features as input"
-        else:
-            what = f"its columns are {_named(columns)}, and {self.name} was fitted on {_named(self.columns)}"
-        raise DataError(
-            what, where="X", fix="give the same columns in the same order, or begin anew with a clone"
-        )
+def check_same_columns(columns: list[ColumnSpec], fitted: list[ColumnSpec], name: str) -> None:
+    """Refuse others than those that the model ``name`` was fitted on.
+
+    Raises
+    ------
+    DataError
+        If they are others, or in another order.
+    """
+    if _told(columns) == _told(fitted):
+        return
+    n, expected = (sum(c.width for c in specs) for specs in (columns, fitted))
+    if n != expected:
+        what = f"X has {n} features, but {name} is expecting {expected} features as input"
+    else:
+        what = f"its columns are {_named(columns)}, and {name} was fitted on {_named(fitted)}"
+    raise DataError(
+        what, where="X", fix="give the same columns in the same order, or begin anew with a clone"
+    )
 
 
 def _told(columns: list[ColumnSpec]) -> list[tuple[str, str, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -53,7 +53,8 @@ class Recipe:
     epochs: int
     decay: float  # of an inverse schedule, per epoch
     warmup: float  # epochs
-    auto_batch_size: Callable[[int], int] = choose_batch_size  # by the number of rows
+    auto_batch_size: Callable[[int, int], int] = lambda rows, workers: choose_batch_size(rows)
+    grouped: bool = False  # rows of one first feature stay together
     blocks_stay: bool = False  # minibatches are the same rows in every epoch, and stay with their slots
 
 
@@ -92,9 +93,6 @@ class Preparation:
     with its weights.
     """
 
-    grouped: ClassVar[bool] = False
-    """Whether rows of one first feature stay together; see :func:`squall.data.training.write_training`."""
-
     def __init__(
         self,
         recipe: Recipe,
@@ -128,13 +126,15 @@ class Preparation:
         data, held_out = self._transformed(data, held_out, check)
         self.columns = list(data.columns)
         if self._predecessor is not None:
-            self._predecessor.check_columns(self.columns)
+            self._predecessor.check_columns(self.columns, target)
         layout = FeatureLayout.of(self.columns)
         self._check_room(recipe.model(layout.n_features, target))
         training = f"{prefix}/train"
         rows = _checked_weights(_encoded(target.training(data, data.blocks(self._seed)), layout, check))
         stay = self._batch_size(data.n_rows) if recipe.blocks_stay else 0
-        manifest = write_training(rows, objects, training, self._seed, grouped=self.grouped, block_rows=stay)
+        manifest = write_training(
+            rows, objects, training, self._seed, grouped=recipe.grouped, block_rows=stay
+        )
         self._model = recipe.model(layout.n_features, target)  # targets may learn from what was written
         sample = read_training(objects, manifest.partitions[0])
         if self._minibatches and not recipe.blocks_stay:
@@ -153,6 +153,7 @@ class Preparation:
             batch_size=self._batch_size(data.n_rows),
             rows=manifest.rows,
             fitting=self._describe(),
+            learned=target.keep(objects, prefix),
             spent=tuple(self._spent),
         )
 
@@ -178,14 +179,15 @@ class Preparation:
     def _transformed(
         self, data: Dataset, held_out: Dataset | None, check: Callable[[], None]
     ) -> tuple[Dataset, Dataset | None]:
-        """Training and held-out rows after the transformers, which are fitted on the way."""
+        """Training and held-out rows as features, after the transformers, which are fitted on the way."""
         for transformer in self._before:
             transformer.fit_on(data, self._run)
             self._spent += [] if transformer.bill_ is None else [transformer.bill_]
             data = transformer.transform(data)
             held_out = None if held_out is None else transformer.transform(held_out)
             check()
-        return data, held_out
+        target = self._target
+        return target.features(data), None if held_out is None else target.features(held_out)
 
     def _write_beginning(self, objects: ObjectStore, prefix: str, optimizer: OptimizerSpec) -> str | None:
         if self._predecessor is None:
@@ -232,10 +234,7 @@ class Preparation:
         """As asked, but no more than a worker has: a step is divided by it."""
         largest = max(1, -(-n_rows // self._n_workers))
         asked = self._recipe.batch_size
-        return min(self._auto_batch_size(n_rows) if asked is None else asked, largest)
-
-    def _auto_batch_size(self, n_rows: int) -> int:
-        return self._recipe.auto_batch_size(n_rows)
+        return min(self._recipe.auto_batch_size(n_rows, self._n_workers) if asked is None else asked, largest)
 
     def evaluate(self, weights: Float32, check: Callable[[], None]) -> HeldOut:
         """Held-out quality at these weights; ``check`` may end it."""

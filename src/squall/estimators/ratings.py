@@ -4,34 +4,40 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load, save
 
 from squall.data.dataset import Dataset
-from squall.data.objects import ObjectStore
-from squall.driver.spec import Prepared
-from squall.errors import DataError, SettingError, StoreError
-from squall.estimators.preparation import Preparation
-from squall.estimators.targets import Blocks, Check, NumberTarget, check_numbers, decoded_labels
+from squall.errors import DataError, StoreError
+from squall.estimators.targets import Blocks, Check, NumberTarget, Target, check_numbers, decoded_labels
 from squall.preprocessing.ids import Ids, IdTransform, id_columns, id_pair
 from squall.protocols import Objects
 from squall.records import Float64, Int32, Int64, RawBlock
 
-IN_FLIGHT = 8_192
-"""Ratings that all workers together train on at a time, between two exchanges; many more would diverge."""
-
 
 @dataclass(frozen=True)
 class Catalog:
-    """Ids, and the items that each user has rated: ``items_seen[ends[u] : ends[u + 1]]``, ascending."""
+    """What is known of ratings: ids, who has rated what, and what ratings were scaled by.
+
+    The items that a user has rated are ``items_seen[ends[u] : ends[u + 1]]``, ascending, each once.
+    """
 
     users: Ids
     items: Ids
     ends: Int64  # (n_users + 1,)
-    items_seen: Int32  # (n_ratings,)
+    items_seen: Int32  # (n_pairs,)
+    implicit: bool = False  # whether they were choices, of which `scale` is the mean
+    mean: float = 0.0
+    scale: float = 1.0
+    visits: int = 0  # of ratings by all trainings
+
+    @property
+    def visits_each(self) -> float:
+        """How often a rating has been visited, on average."""
+        return self.visits / max(1, len(self.items_seen))
 
     def seen(self, user: int) -> Int32:
         """Codes of the items that a user has rated."""
@@ -39,48 +45,106 @@ class Catalog:
 
     def tensors(self) -> dict[str, npt.NDArray[Any]]:
         """All of it as arrays of numbers."""
-        seen: dict[str, npt.NDArray[Any]] = {"seen_ends": self.ends, "seen_items": self.items_seen}
-        return {**self.users.tensors("user"), **self.items.tensors("item"), **seen}
+        numbers = np.array([float(self.implicit), self.mean, self.scale, float(self.visits)])
+        rest: dict[str, npt.NDArray[Any]] = {
+            "seen_ends": self.ends,
+            "seen_items": self.items_seen,
+            "numbers": numbers,
+        }
+        return {**self.users.tensors("user"), **self.items.tensors("item"), **rest}
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, npt.NDArray[Any]]) -> Self:
         """What `tensors` gave."""
         users, items = (Ids.from_tensors(name, tensors) for name in ("user", "item"))
-        return cls(users, items, tensors["seen_ends"], tensors["seen_items"])
+        implicit, mean, scale, visits = tensors["numbers"].tolist()
+        seen = tensors["seen_ends"], tensors["seen_items"]
+        return cls(users, items, *seen, bool(implicit), mean, scale, int(visits))
 
 
-def learn_catalog(data: Dataset, check: Check) -> Catalog:
-    """One pass over ratings.  Memory: 8 bytes a rating, and the ids."""
-    users, items = Ids(), Ids()
-    names = [spec.name for spec in id_columns(data.columns)]
-    pairs = []
-    for block in data.blocks():
-        check()
-        columns = id_pair(block)
-        pairs.append(
-            [
-                ids.learn(column, f"column {name!r}")
-                for ids, column, name in zip((users, items), columns, names, strict=True)
-            ]
-        )
-    rated_by, rated = (np.concatenate(codes) for codes in zip(*pairs, strict=True))
-    order = np.lexsort((rated, rated_by))
-    counts = np.bincount(rated_by, minlength=len(users))
-    return Catalog(users, items, np.append(0, np.cumsum(counts)).astype(np.int64), rated[order])
+class _IdTarget(Target):
+    """Rows are of users and items, whose ids are learned; those ``known`` keep their codes.
 
-
-class RatingsTarget(NumberTarget):
-    """Ratings are numbers; beside their mean and deviation, who has rated what is learned."""
+    Attributes
+    ----------
+    catalog : Catalog
+        What is known after `learn`.
+    planned : int
+        Ratings to be visited in all.
+    rate : float
+        The learning rate to begin with.
+    """
 
     catalog: Catalog
+    planned: int
+
+    def __init__(self, rate: float, epochs: int, known: Catalog | None) -> None:
+        self.rate, self._epochs, self._known = rate, epochs, known
+
+    def features(self, data: Dataset) -> Dataset:
+        """The rows as pairs of codes."""
+        return data.with_transform(IdTransform(self.catalog.users, self.catalog.items))
+
+    def keep(self, objects: Objects, folder: str) -> Catalog:
+        """The catalog."""
+        objects.put(_catalog_key(folder), save(self.catalog.tensors()))
+        return self.catalog
+
+    def _learn_ids(self, data: Dataset, check: Check, mean: float, scale: float) -> None:
+        """One pass over ratings.  Memory: 12 bytes a rating, and the ids."""
+        known = self._known
+        users, items = (Ids(), Ids()) if known is None else (known.users.copy(), known.items.copy())
+        names = [spec.name for spec in id_columns(data.columns)]
+        pairs = [] if known is None else [_pairs(known)]
+        self.planned = self._epochs * data.n_rows
+        for block in data.blocks():
+            check()
+            codes = [
+                ids.learn(column, f"column {name!r}")
+                for ids, column, name in zip((users, items), id_pair(block), names, strict=True)
+            ]
+            pairs.append((codes[0], codes[1]))
+        rated_by, rated = (np.concatenate(codes) for codes in zip(*pairs, strict=True))
+        different = np.unique(rated_by * np.int64(len(items)) + rated)
+        counts = np.bincount(different // len(items), minlength=len(users))
+        ends = np.append(0, np.cumsum(counts)).astype(np.int64)
+        seen = (different % len(items)).astype(np.int32)
+        visits = self.planned + (0 if known is None else known.visits)
+        implicit = isinstance(self, ChoicesTarget)
+        self.catalog = Catalog(users, items, ends, seen, implicit, mean, scale, visits)
+
+
+def _pairs(catalog: Catalog) -> tuple[Int32, Int32]:
+    users = np.arange(len(catalog.users), dtype=np.int32)
+    return np.repeat(users, np.diff(catalog.ends)), catalog.items_seen
+
+
+class RatingsTarget(_IdTarget, NumberTarget):
+    """Ratings are numbers; beside their mean and deviation, who has rated what is learned.
+
+    Parameters
+    ----------
+    data : Dataset
+        The data to train on.
+    rate : float
+        The learning rate to begin with.
+    epochs : int
+        How often.
+    known : Catalog, optional
+        What is known from before; ratings are then scaled as they were.
+    """
+
+    def __init__(self, data: Dataset, rate: float, epochs: int, known: Catalog | None = None) -> None:
+        _IdTarget.__init__(self, rate, epochs, known)
+        NumberTarget.__init__(self, data, scaling=None if known is None else (known.mean, known.scale))
 
     def learn(self, data: Dataset, check: Check) -> None:
         """Take all of these, in two passes."""
-        super().learn(data, check)
-        self.catalog = learn_catalog(data, check)
+        NumberTarget.learn(self, data, check)
+        self._learn_ids(data, check, self.mean, self.deviation)
 
 
-class ChoicesTarget:
+class ChoicesTarget(_IdTarget):
     """Ratings, or counts, say how sure it is that a user has chosen an item (Hu, Koren & Volinsky 2008).
 
     A model trains on 1 for what was chosen (0 where the rating is 0) with the weight 1 + α·r / r̄, r̄
@@ -90,8 +154,14 @@ class ChoicesTarget:
     ----------
     data : Dataset
         The data to train on.
+    rate : float
+        The learning rate to begin with.
+    epochs : int
+        How often.
     alpha : float
         α.
+    known : Catalog, optional
+        What is known from before, r̄ too.
 
     Raises
     ------
@@ -100,10 +170,12 @@ class ChoicesTarget:
     """
 
     classes: npt.NDArray[Any] = np.empty(0)
-    catalog: Catalog
     mean, deviation = 0.0, 1.0
 
-    def __init__(self, data: Dataset, alpha: float) -> None:
+    def __init__(
+        self, data: Dataset, rate: float, epochs: int, alpha: float, known: Catalog | None = None
+    ) -> None:
+        super().__init__(rate, epochs, known)
         if data.label is not None:
             check_numbers(data, f"label {data.label!r}")
         self._alpha, self._mean = alpha, 1.0
@@ -117,8 +189,8 @@ class ChoicesTarget:
             n += block.n_rows
         if not total:
             raise DataError("all ratings are 0: nobody has chosen anything", where=f"label {data.label!r}")
-        self._mean = total / n
-        self.catalog = learn_catalog(data, check)
+        self._mean = total / n if self._known is None else self._known.scale
+        self._learn_ids(data, check, 0.0, self._mean)
 
     @property
     def negative_weight(self) -> float:
@@ -152,42 +224,8 @@ def _choices(data: Dataset, block: RawBlock) -> Float64:
     return ratings
 
 
-class RatingsPreparation(Preparation):
-    """Training rows are pairs of codes, and a user's ratings stay together.
-
-    So what workers exchange of users is little: a minibatch has few of them.
-    """
-
-    grouped: ClassVar[bool] = True
-    _target: RatingsTarget | ChoicesTarget
-
-    def prepare(self, objects: ObjectStore, prefix: str, check: Check) -> Prepared:
-        """As of any model; the catalog goes into the job's folder, for whoever resumes it."""
-        if self._before:
-            raise SettingError(
-                f"ids are taken as they are, and {type(self._before[0]).__name__} would change them",
-                where="make_pipeline",
-                fix="leave out the steps before squall.MatrixFactorization",
-            )
-        prepared = super().prepare(objects, prefix, check)
-        catalog = self._target.catalog
-        objects.put(_catalog_key(prefix), save(catalog.tensors()))
-        return dataclasses.replace(prepared, learned=catalog)
-
-    def _transformed(
-        self, data: Dataset, held_out: Dataset | None, check: Check
-    ) -> tuple[Dataset, Dataset | None]:
-        transform = IdTransform(self._target.catalog.users, self._target.catalog.items)
-        return data.with_transform(transform), None if held_out is None else held_out.with_transform(
-            transform
-        )
-
-    def _auto_batch_size(self, n_rows: int) -> int:
-        return max(1, IN_FLIGHT // self._n_workers)
-
-
 def recalled_catalog(objects: Objects, folder: str) -> Catalog:
-    """The catalog that `RatingsPreparation` put into a job's folder.
+    """The catalog that a target has put into a job's folder.
 
     Raises
     ------

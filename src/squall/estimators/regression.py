@@ -11,7 +11,7 @@ from sklearn.metrics import r2_score
 
 from squall.config import Run
 from squall.errors import DataError
-from squall.estimators.columns import as_dataset
+from squall.estimators.columns import as_dataset, training_data
 from squall.estimators.continuing import ContinuingModel
 from squall.estimators.targets import check_weighty, labels_of
 from squall.records import Float64
@@ -46,7 +46,8 @@ class Regressor(RegressorMixin, ContinuingModel):  # type: ignore[misc]
         The first call settles columns, an ``"auto"`` learning rate, and mean and deviation by which labels
         are standardised.  Otherwise as :meth:`squall.LogisticRegression.partial_fit`.
         """
-        return self._fit_part(X, y, sample_weight, None, run)
+        data = training_data(X, y, sample_weight, type(self).__name__)
+        return self._fit_part(data, None, run)
 
     def predict(self, X: Any) -> Float64:
         """Predictions of shape (n_rows,)."""

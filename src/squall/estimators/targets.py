@@ -12,6 +12,7 @@ from squall.config import is_number
 from squall.data.dataset import Dataset
 from squall.data.labels import MAX_CLASSES
 from squall.errors import DataError, SettingError
+from squall.protocols import Objects
 from squall.records import Float64, Int64, RawBlock
 
 Check = Callable[[], None]
@@ -19,19 +20,27 @@ Blocks = Iterator[RawBlock]
 
 
 class Target(Protocol):
-    """Of one training: made from the data to train on."""
+    """Of one training: made from the data to train on.  Its users are its subclasses."""
 
     classes: npt.NDArray[Any]
     """The label map, sorted; empty where labels are numbers."""
 
     def learn(self, data: Dataset, check: Check) -> None:
-        """Look through the labels, if need be; ``check`` may end it."""
+        """Look through the rows, if need be; ``check`` may end it."""
+
+    def features(self, data: Dataset) -> Dataset:
+        """Rows of raw columns as rows of features, after `learn`."""
+        return data
 
     def training(self, data: Dataset, blocks: Blocks) -> Blocks:
         """The rows of ``data`` with labels, and weights, as the model trains on them."""
 
     def held_out(self, data: Dataset, blocks: Blocks) -> Blocks:
         """The same for the blocks of a held-out data set."""
+
+    def keep(self, objects: Objects, folder: str) -> Any:
+        """What the fitted model needs of what was learned; put into the job's folder for who resumes it."""
+        return None
 
 
 def labels_of(data: Dataset) -> tuple[npt.NDArray[Any], Float64 | None]:
@@ -84,7 +93,7 @@ def _relabelled(block: RawBlock, labels: Any, weights: Float64 | None) -> RawBlo
 # --------------------------------------------------------------------------------------- classes
 
 
-class ClassTarget:
+class ClassTarget(Target):
     """Labels are classes, and a model trains on their numbers.
 
     Parameters
@@ -238,7 +247,7 @@ def class_weight_problem(value: Any) -> str | None:
 # --------------------------------------------------------------------------------------- numbers
 
 
-class NumberTarget:
+class NumberTarget(Target):
     """Labels are numbers, and a model trains on (y − mean) / deviation, taken over the training rows.
 
     Parameters

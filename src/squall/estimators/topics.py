@@ -3,36 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from squall.config import Problems, Run, checked_run, is_auto, is_integer
+from squall.config import Problems, Run, checked_run, is_auto
 from squall.data.dataset import Dataset
 from squall.driver.job import Job
+from squall.driver.spec import JobResult
 from squall.errors import DataError, SettingError
-from squall.estimators.base import BaseModel
 from squall.estimators.columns import aligned, as_dataset
-from squall.estimators.documents import DocumentTarget, checked_documents
-from squall.estimators.predecessors import Part
+from squall.estimators.continuing import ContinuingModel, settled
+from squall.estimators.documents import DocumentTarget, Topics, by_words, checked_documents, recalled_loan
+from squall.estimators.predecessors import Part, check_same_columns
 from squall.estimators.preparation import Recipe
 from squall.estimators.progress import wait_showing_progress
 from squall.estimators.targets import Target
 from squall.estimators.transformers import BaseTransformer
 from squall.models.topics import TopicModel
 from squall.preprocessing.layout import FeatureLayout
-from squall.protocols import Model
-from squall.records import Block, Float32, Float64, OptimizerSpec
-from squall.worker.strategies import ParameterServer
+from squall.protocols import Model, Objects
+from squall.records import Block, ColumnSpec, Float32, Float64, OptimizerSpec
+from squall.worker.strategies import ParameterServer, is_strategy
 
 METHODS = ("cvb0", "online")
 _MOST_TOPICS = 1 << 16
 
 
-class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseModel):  # type: ignore[misc]
+class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ContinuingModel):  # type: ignore[misc]
     """Topics of documents (Blei, Ng & Jordan 2003), learned block by block on functions.
 
     Each token of a document is of a topic; a topic says how likely each word is, and a document has few
@@ -68,6 +71,11 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         Seed of the shuffle and of the topics at the start; default: the run's.
     strategy : ParameterServer, optional
         Whom workers wait for.  Default: ``squall.ParameterServer()``, where nobody waits.
+    warm_start : bool, default False
+        Whether ``fit`` begins with the topics of the last one.  They are then those of the documents given
+        now: what they began with counts little, and is taken off in the end.
+    callbacks : callable or list of callables, optional
+        Called after each epoch; see :class:`squall.LogisticRegression`.
 
     Attributes
     ----------
@@ -111,6 +119,8 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         early_stopping: int | None = None,
         random_state: int | None = None,
         strategy: ParameterServer | None = None,
+        warm_start: bool = False,
+        callbacks: Any = None,
     ) -> None:
         self.n_components = n_components
         self.doc_topic_prior = doc_topic_prior
@@ -126,6 +136,8 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         self.early_stopping = early_stopping
         self.random_state = random_state
         self.strategy = strategy
+        self.warm_start = warm_start
+        self.callbacks = callbacks
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -164,6 +176,29 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         """
         wait_showing_progress(self._start(as_dataset(X), validation, run))
         return self
+
+    def partial_fit(self, X: Any, y: Any = None, *, run: Run | None = None) -> Self:
+        """Visit these documents once, in addition to those of all calls before (or ``fit``, or a load).
+
+        Where words have names, new ones are added to the model's.  With ``"cvb0"`` `components_` gains the
+        tokens of these documents, and those of earlier calls keep the topics they had; ``"online"`` goes
+        on with its steps, as scikit-learn's does, for as many documents as have come so far.
+
+        Parameters
+        ----------
+        X, y, run
+            As of `fit`.
+
+        Raises
+        ------
+        SettingError
+            Naming every setting that is wrong; `n_components` has to be that of the model.
+        DataError
+            If there are no words, counts below 0, or other columns than before.
+        JobError
+            If the job failed.
+        """
+        return self._fit_part(as_dataset(X), None, run)
 
     def transform(self, X: Any) -> Float64:
         """Shares of topics in documents: (n_documents, n_components), rows of sum 1."""
@@ -212,7 +247,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
 
     def _documents(self, X: Any) -> Iterator[Block]:
         """Checked counts, block by block."""
-        data = aligned(as_dataset(X), self.columns_in_, type(self).__name__)
+        data = aligned(by_words(as_dataset(X), self.words_), self.columns_in_, type(self).__name__)
         layout = FeatureLayout.of(list(data.columns))
         return map(layout.encode, checked_documents(data.blocks()))
 
@@ -259,21 +294,24 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
             problems.number(name, value, low=low)
             if self.method == "cvb0":
                 problems.add(f'{name}={value!r} has no effect with method="cvb0"; leave it None')
-        if self.random_state is not None and (not is_integer(self.random_state) or self.random_state < 0):
-            problems.add(f"random_state={self.random_state!r} must be None or an integer of at least 0")
-        if self.target_loss is not None:
-            problems.number("target_loss", self.target_loss, above=0.0)
-        if self.early_stopping is not None:
-            problems.integer("early_stopping", self.early_stopping, 1)
+        self._check_ending(problems)
+        self._check_more(problems)
         self._check_strategy(problems)
         problems.raise_if_any()
 
+    def _check_settled(self, problems: Problems) -> None:
+        if self.n_components != len(self.components_):
+            problems.add(settled("n_components", self.n_components, len(self.components_)))
+
+    def _check_parts(self, problems: Problems) -> None:
+        """All go with parts."""
+
     def _check_strategy(self, problems: Problems) -> None:
         strategy = self.strategy
-        if strategy is None:
+        if not is_strategy(strategy):
             return
         if not isinstance(strategy, ParameterServer):
-            problems.add(f"strategy={strategy!r} must be None or a squall.ParameterServer")
+            problems.add(f"strategy={strategy!r} keeps no table of topics; choose squall.ParameterServer()")
             return
         for name in ("filter", "compression", "staleness_weighting"):
             if getattr(strategy, name):
@@ -291,12 +329,41 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
             epochs=int(self.epochs),
             decay=0.0,
             warmup=0.0,
-            auto_batch_size=choose_block,
+            auto_batch_size=lambda documents, workers: choose_block(documents),
             blocks_stay=True,
         )
 
+    _keeps_state = False  # there is no optimiser
+    _rate_found = None
+
     def _target(self, data: Dataset) -> DocumentTarget:
-        return DocumentTarget(data)
+        before = self._topics() if self.warm_start and self._is_fitted else None
+        return DocumentTarget(data, before, fades=self.method == "online")
+
+    def _target_of_parts(self, data: Dataset, classes: Any) -> DocumentTarget:
+        return DocumentTarget(data, self._topics() if self._is_fitted else None, adds=True)
+
+    def _topics(self) -> Topics:
+        counts = self._parameters()[1][:-1]
+        return Topics(counts, self.words_, self._fitted.documents, self._n_steps)
+
+    def _check_columns(self, columns: list[ColumnSpec], target: Target) -> None:
+        fitted = self.columns_in_
+        new = len(target.classes) - len(self.words_)
+        if self.words_ and new:
+            fitted = [msgspec.structs.replace(fitted[0], width=fitted[0].width + new)]
+        check_same_columns(columns, fitted, type(self).__name__)
+
+    def _starting_weights(self, target: Target) -> Float32:
+        assert isinstance(target, DocumentTarget) and target.before is not None
+        if self.method == "online":
+            counts = target.beginning(target.documents / target.before.documents)
+            last = np.append(target.before.step, np.zeros(counts.shape[1] - 1))
+        else:
+            lent = target.lent()
+            counts = target.beginning() if lent is None else lent
+            last = counts.sum(axis=0)
+        return np.vstack([counts, last]).astype(np.float32)
 
     def _held_out(self, validation: Any) -> Dataset:
         data = as_dataset(validation[0] if isinstance(validation, tuple) else validation)
@@ -306,14 +373,11 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
 
     def _math(self, n_features: int, target: Target) -> Model:
         assert isinstance(target, DocumentTarget)
-        return self._model(n_features, target.documents, target.tokens)
-
-    def _model(self, n_words: int, documents: float = 1.0, tokens: float = 1.0) -> TopicModel:
-        return TopicModel(
-            n_words,
+        model = TopicModel(
+            n_features,
             int(self.n_components),
-            documents,
-            tokens,
+            target.documents,
+            target.tokens,
             float(self.doc_topic_prior),
             float(self.topic_word_prior),
             int(self.max_doc_update_iter),
@@ -323,6 +387,20 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
             learning_offset=10.0 if self.learning_offset is None else float(self.learning_offset),
             learning_decay=0.7 if self.learning_decay is None else float(self.learning_decay),
         )
+        # Topics that are known need no random ones beside them.
+        return model if target.before is None else msgspec.structs.replace(model, initial_mass=0.0)
+
+    def _recalled(self, objects: Objects, folder: str) -> Float32 | None:
+        return recalled_loan(objects, folder)
+
+    def _finish(self, result: JobResult, columns: list[ColumnSpec], classes: npt.NDArray[Any]) -> None:
+        lent = result.prepared.learned
+        if lent is not None:
+            result = replace(result, weights=result.weights - np.vstack([lent, lent.sum(axis=0)]))
+        super()._finish(result, columns, classes)
+        visits = sum(record.rows for record in result.history)
+        online = result.prepared.model.method == "online"  # type: ignore[attr-defined]
+        self._n_steps = round(float(result.weights[-1, 0])) if online else visits // self.batch_size_
 
     def _take(self, weights: Float32, classes: npt.NDArray[Any], model: Any) -> None:
         self.words_ = [str(word) for word in classes]
@@ -336,7 +414,8 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
 
     def _tensors(self) -> dict[str, npt.NDArray[Any]]:
         priors = np.array([self._fitted.doc_topic_prior, self._fitted.topic_word_prior])
-        return {"components": self.components_, "priors": priors}
+        visited = np.array([self._fitted.documents, self._n_steps])
+        return {"components": self.components_, "priors": priors, "visited": visited}
 
     def _labels(self) -> list[Any] | None:
         return list(self.words_)
@@ -347,8 +426,13 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         n_topics, n_words = self.components_.shape
         if n_words != self.n_features_in_ or len(self.words_) not in (0, n_words):
             raise ValueError(f"{n_words} words are not {self.n_features_in_} or {len(self.words_)}")
+        documents, self._n_steps = float(tensors["visited"][0]), int(tensors["visited"][1])
         self._fitted = TopicModel(
-            n_words, n_topics, doc_topic_prior=float(doc_topic), topic_word_prior=float(topic_word)
+            n_words,
+            n_topics,
+            documents,
+            doc_topic_prior=float(doc_topic),
+            topic_word_prior=float(topic_word),
         )
 
 

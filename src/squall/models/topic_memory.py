@@ -4,6 +4,9 @@ They are kept in the job's blobs, as *versions*: one for each block and epoch, w
 difference to the version before is sent to the table.  An attempt that finds the version of the visit
 that it is about to make takes it as it is, for its predecessor may have sent that.  So whatever dies
 when, the table gets the difference of each two versions once, and its sum is that of the last ones.
+
+Versions that this attempt has written, or read, are also at hand here as long as there is room: blocks
+come in the same order in every epoch, so those that came first stay.
 """
 
 from __future__ import annotations
@@ -35,6 +38,11 @@ class Version(NamedTuple):
         data: bytes = save(self._asdict())
         return data
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its arrays."""
+        return self.statistics.nbytes + self.theta.nbytes + self.told.nbytes
+
     @staticmethod
     def decoded(data: bytes) -> Version:
         """From a blob."""
@@ -52,11 +60,15 @@ class TopicMemory:
     blobs : Blobs
     mean_of : int
         How many gradients the table's owner takes the mean of; they are to add up.
+    room : int
+        Bytes of versions that may be at hand.
     """
 
-    def __init__(self, model: TopicModel, job: str, blobs: Blobs, mean_of: int) -> None:
+    def __init__(self, model: TopicModel, job: str, blobs: Blobs, mean_of: int, room: int) -> None:
         self._model, self._job, self._blobs = model, job, blobs
         self._scale = -float(mean_of)
+        self._room = room
+        self._at_hand: dict[tuple[int, int], tuple[int, Version]] = {}  # by block: epoch, version
 
     def table(self, name: str, optimizer: Any) -> TableSpec:
         """See the model."""
@@ -96,25 +108,48 @@ class TopicMemory:
         return self._visit(block.place, handle, weights)
 
     def _visit(self, place: Place, taken: Taken, weights: Float32) -> tuple[Float32, float, float]:
-        mine, before = self._found(place)
+        mine, before = self._known(place)
         if mine is None:
-            theta = self._model.beginning(taken) if before is None else before.theta.copy()
-            old = None if before is None else before.statistics
-            mass = self._model.unseen_mass(weights[-1])
-            statistics, gradient, loss, tokens = _kernels.topic_update(
-                taken.rows, taken.words, weights, theta, self._model.visit_settings(), mass, old, self._scale
-            )
-            version = Version(statistics, theta, np.array([loss, tokens]))
+            version, gradient = self._made(taken, weights, before)
             if self._blobs.put_if_absent(self._key(place), version.encoded()):
                 if place.epoch > 1:
                     # Not the one before: the table of a store that is restored may have to go back to it.
                     self._blobs.delete(self._key(place, 2))
-                return gradient, loss, tokens
+                self._keep(place, version)
+                return gradient, float(version.told[0]), float(version.told[1])
             mine, before = self._found(place)
             assert mine is not None
+        self._keep(place, mine)
         old = None if before is None else before.statistics
         gradient = _kernels.topic_difference(mine.statistics, old, self._scale)
         return gradient, float(mine.told[0]), float(mine.told[1])
+
+    def _made(self, taken: Taken, weights: Float32, before: Version | None) -> tuple[Version, Float32]:
+        """This visit's version, and its difference to the one before as a gradient."""
+        theta = self._model.beginning(taken) if before is None else before.theta.copy()
+        old = None if before is None else before.statistics
+        mass = self._model.unseen_mass(weights[-1])
+        statistics, gradient, loss, tokens = _kernels.topic_update(
+            taken.rows, taken.words, weights, theta, self._model.visit_settings(), mass, old, self._scale
+        )
+        return Version(statistics, theta, np.array([loss, tokens])), gradient
+
+    def _known(self, place: Place) -> tuple[Version | None, Version | None]:
+        """As `_found`, but without asking where what came before is at hand, or nothing did."""
+        # Should this visit's version be there all the same, writing it will tell.
+        if place.epoch == 0:
+            return None, None
+        epoch, version = self._at_hand.get((place.partition, place.start), (-1, None))
+        return (None, version) if epoch == place.epoch - 1 else self._found(place)
+
+    def _keep(self, place: Place, version: Version) -> None:
+        """Have it at hand for the next visit, in place of the one before, if there is room."""
+        block = place.partition, place.start
+        if block in self._at_hand:
+            self._room += self._at_hand.pop(block)[1].nbytes
+        if version.nbytes <= self._room:
+            self._room -= version.nbytes
+            self._at_hand[block] = place.epoch, version
 
     def _found(self, place: Place) -> tuple[Version | None, Version | None]:
         """The version of this visit, if it was made before, and that of the last one."""
@@ -151,7 +186,7 @@ def train_in_place(
         needed, handle = model.needed_rows(block, rows)
         pulled = _kernels.table_gather(table.array, needed, table.spec.dim)
         gradient, loss, weight = model.gradient(block, rows, handle, pulled, batch_size)
-        _kernels.table_add(table.array, needed, np.negative(gradient, out=gradient))
+        _kernels.table_add(table.array, needed, gradient, -1.0)
         _kernels.step_advance(table.step)
         _kernels.step_advance(progress)
         losses, weights, n_rows = losses + loss, weights + weight, n_rows + len(rows)

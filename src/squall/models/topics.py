@@ -73,9 +73,9 @@ class TopicModel(msgspec.Struct, frozen=True, tag="topics"):
         plain = OptimizerSpec(name="sgd", learning_rate=1.0)
         return TableSpec(name, self.n_words + 1, self.n_topics, plain, regularized_rows=0)
 
-    def at_work(self, job: str, blobs: Blobs, mean_of: int) -> Model:
+    def at_work(self, job: str, blobs: Blobs, mean_of: int, room: int) -> Model:
         """It remembers what the table holds of each row block; online it need not."""
-        return self if self.method == "online" else TopicMemory(self, job, blobs, mean_of)
+        return self if self.method == "online" else TopicMemory(self, job, blobs, mean_of, room)
 
     def settings(self, iterations: int, tolerance: float, *, variational: bool) -> _kernels.TopicSettings:
         """What the kernels go by."""

@@ -49,13 +49,19 @@ class Ids:
         """The ids by code: int64, or objects that are text."""
         return np.array(list(self._codes), dtype=object if self.are_text else np.int64)
 
+    def copy(self) -> Ids:
+        """The same ids, to learn more."""
+        more = Ids()
+        more._codes = dict(self._codes)
+        return more
+
     def learn(self, column: Column, where: str) -> Int32:
         """Codes of a column of ids; those not yet known get the next ones.
 
         Raises
         ------
         DataError
-            If one is missing, or is neither text nor a whole number.
+            If one is missing, or is neither text nor a whole number; or text where known ones are numbers.
         """
         if isinstance(column, CategoricalColumn):
             if len(column.codes) and column.codes.min() < 0:
@@ -63,12 +69,23 @@ class Ids:
             used = np.unique(column.codes)
             strings = column.strings()
             table = np.full(len(strings), -1, dtype=np.int32)
-            table[used] = [self._codes.setdefault(strings[i], len(self._codes)) for i in used.tolist()]
+            table[used] = self._learned([strings[i] for i in used.tolist()], where)
             return table[column.codes]
         numbers = _whole_numbers(column, where)
         unique, inverse = np.unique(numbers, return_inverse=True)
-        codes = [self._codes.setdefault(value, len(self._codes)) for value in unique.tolist()]
-        return np.array(codes, dtype=np.int32)[inverse]
+        return np.array(self._learned(unique.tolist(), where), dtype=np.int32)[inverse]
+
+    def _learned(self, values: list[Any], where: str) -> list[int]:
+        if self._codes:
+            as_known = _as_text if self.are_text else _as_number
+            values = [as_known(value) for value in values]
+            if None in values:
+                raise DataError(
+                    "an id is text that is no number, and the ids known so far are numbers",
+                    where=where,
+                    fix="give ids of one kind: read or convert all of them as text from the first fit on",
+                )
+        return [self._codes.setdefault(value, len(self._codes)) for value in values]
 
     def codes(self, column: Column) -> Int32:
         """Codes of a column of ids; −1 for those that are missing or not known."""

@@ -61,8 +61,10 @@ def main(owner_fd: int, idle_s: float) -> None:
         listener.listen(1024)  # until `serving` takes over: all workers of a job may come at once
         _announce(f"unix:{folder / 'socket'}")
 
+        from squall.heap import keep_freed
         from squall.store.hugepages import mount_huge
 
+        keep_freed()
         huge = mount_huge()  # before anything starts a thread
 
         import asyncio

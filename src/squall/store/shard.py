@@ -23,6 +23,7 @@ from pathlib import Path
 import msgspec
 
 from squall.errors import SquallError
+from squall.heap import keep_freed
 from squall.log import get_logger
 from squall.store import wire
 from squall.store.hugepages import mount_huge
@@ -67,6 +68,7 @@ def main() -> None:
     logging.basicConfig(format=f"squall store, shard {settings.shard}: %(levelname)s: %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this one
     allow_many_files()
+    keep_freed()
     huge = mount_huge()  # before anything starts a thread
     try:
         with asyncio.Runner(loop_factory=fastest_loop()) as runner:

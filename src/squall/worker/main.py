@@ -13,6 +13,7 @@ from squall.data.objects import ObjectStore
 from squall.data.training import load_training
 from squall.data.whole import WholeShare
 from squall.errors import LostUpdatesError, StaleAttemptError
+from squall.heap import keep_freed
 from squall.models import model_from_dict
 from squall.protocols import FunctionContext, Remembering, Store
 from squall.records import WorkerTask, turn_key
@@ -25,6 +26,10 @@ from squall.worker.strategies import strategy_from_dict
 
 _POLL_S = 0.2
 _LEAST_LEFT_S = 0.5
+_REMEMBERED, _FREED = (
+    8,
+    16,
+)  # parts of its memory that a function takes for a model's memory, for freed memory
 
 
 def handle(event: dict[str, Any], context: FunctionContext) -> dict[str, Any]:
@@ -59,6 +64,8 @@ def handle(event: dict[str, Any], context: FunctionContext) -> dict[str, Any]:
 
 
 def _work(task: WorkerTask, context: FunctionContext, started: float) -> Ended:
+    memory = context.memory_mb << 20
+    keep_freed(memory // _FREED)
     model = model_from_dict(task.model)
     objects = ObjectStore(task.storage)
     manifest = load_training(objects, task.training)
@@ -77,7 +84,8 @@ def _work(task: WorkerTask, context: FunctionContext, started: float) -> Ended:
 
         settings = strategy_from_dict(task.strategy)
         if isinstance(model, Remembering):
-            model = model.at_work(task.job, store.blobs, task.n_slots if settings.synchronous else 1)
+            mean_of = task.n_slots if settings.synchronous else 1
+            model = model.at_work(task.job, store.blobs, mean_of, memory // _REMEMBERED)
         deal = Deal.of(manifest, task.n_slots, task.batch_size, task.seed)
         minibatches = deal.minibatches if not settings.whole_shares else deal.has_rows
         strategy = settings.bind(task, model, store, interrupted, minibatches)
