@@ -76,8 +76,8 @@ class ADMM(msgspec.Struct, frozen=True, tag="admm", repr_omit_defaults=True):
         with up to 64 workers in as many rounds.  Not with `partial`.
     shards : int or "auto", default "auto"
         Pieces into which vectors are cut, each with a key of its own, so that several servers of a store, or
-        several workers, share the work of adding up; the bits are the same.  ``"auto"``: as many as
-        there are workers, as long as a piece has 256 kB.
+        several workers, share the work of adding up; the bits are the same.  ``"auto"``: the square root of
+        what all workers send in a round by 1 MB, where waiting for pieces and adding up balance.
 
     Raises
     ------
