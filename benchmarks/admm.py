@@ -1,17 +1,14 @@
 """ADMM beside the parameter server and scikit-learn's solvers: rounds, time and bytes to a precision.
 
     python benchmarks/admm.py                  # all of it, some minutes
-    python benchmarks/admm.py --parts adult    # or: clicks, scaling
+    python benchmarks/admm.py --parts adult    # or: clicks
     python benchmarks/admm.py --svg docs/admm.svg
 
 A contender's objective F is measured by one and the same code; "to 1e-4" is the time at which it is
 first within 1e-4 · F* of F*, the least that anybody reached.  Jobs are real ones on warm functions of
 this machine; their times are from the first round's start.  scikit-learn's solvers are stopped after
 ever more iterations, each run from scratch.
-
-The scaling part plays all workers' cores in this process, and takes the CPU time of each; what a round
-costs on a platform is then the slowest worker's time and that of the messages, for the network of AWS
-Lambda: 75 MB/s and 1 ms a function, stores of 1,200 MB/s (dated facts: docs/admm.md).
+How it scales: benchmarks/admm_scaling.py.
 """
 
 from __future__ import annotations
@@ -33,15 +30,13 @@ from sklearn.linear_model import LogisticRegression
 import squall
 from squall.models.logistic import LogisticModel
 from squall.models.objectives import ShareObjective
-from squall.optim.consensus.admm import FULL_METRIC, Consensus, ConsensusSettings, Contribution, Round
 from squall.optim.consensus.metrics import Penalty
-from squall.optim.consensus.participant import Participant
 from squall.records import CsrBlock
 
 ADULT = Path(__file__).parents[1] / "examples" / "data" / "adult.csv.gz"
 GOALS = (1e-2, 1e-4, 1e-6)
 WORKERS = (2, 4, 8)
-PATIENCE_S = 45.0  # for one contender
+PATIENCE_S = 45.0  # for one fit of scikit-learn, about
 
 Curve = list[tuple[float, float, float]]  # (seconds, bytes, objective)
 
@@ -192,105 +187,22 @@ def shown(value: float) -> str:
     return "–" if math.isnan(value) else f"{value:.2f}"
 
 
-# --------------------------------------------------------------------------------------- scaling
+# --------------------------------------------------------------------------------------- support
 
 
-class Played(NamedTuple):
-    rounds: list[Round]
-    seconds: list[list[float]]  # of each worker in each round
-    gaps: list[float]
-
-
-def play(problem: Problem, n_slots: int, tol: float) -> Played:
-    """All workers' cores in this process, one after the other."""
-    rows, width = problem.X.shape
-    objectives = [ShareObjective(LogisticModel(width), [b], rows) for b in problem.blocks(n_slots)]
-    n = objectives[0].n
-    agreed = ConsensusSettings(
-        n, n_slots, Penalty(problem.l1, problem.l2, n - 1), tol=tol, full=n <= FULL_METRIC
-    )
-    workers = [Participant(o, Consensus(agreed, np.zeros(n))) for o in objectives]
-    prepared = [worker.prepare() for worker in workers]
-    for worker in workers:
-        worker.begin(sum(loss for loss, _ in prepared), sum(curvature for _, curvature in prepared))
-    rounds, seconds, values = [], [], []
-    while not rounds or (not rounds[-1].converged and len(rounds) < 60):
-        spent, total = [0.0] * n_slots, np.zeros(0)
-        for i, worker in enumerate(workers):
-            started = time.thread_time()
-            brought = worker.contribute().packed()
-            spent[i] = time.thread_time() - started
-            total = brought if not i else total + brought
-        sums = Contribution.unpacked(total, agreed)
-        for i, worker in enumerate(workers):
-            started = time.thread_time()
-            taken = worker.absorb(sums)
-            spent[i] += time.thread_time() - started
-        rounds.append(taken)
-        seconds.append(spent)
-        z = workers[0].consensus.solution
-        values.append(problem.value(z[:-1], float(z[-1])))
-    best = min(values)
-    return Played(rounds, seconds, [value / best - 1 for value in values])
-
-
-class Network(NamedTuple):
-    """Of AWS Lambda and a store of some servers; bytes and seconds."""
-
-    function: float = 75e6
-    server: float = 1200e6
-    latency: float = 1e-3
-
-    def round_s(self, n_slots: int, n: int, shards: int, number_bytes: float = 8.0) -> float:
-        """A contribution up and a sum down, as all functions do at once."""
-        size = number_bytes * n
-        way = max(size / self.function, n_slots * size / (self.server * shards))
-        return 2 * (way + self.latency)
-
-
-def scaling(rows: int) -> None:
-    problem, network = clicks(rows, 0.0, 1e-4), Network()
-    width = problem.X.shape[1]
-    print(f"\nStrong scaling by measured compute and modelled messages: {problem.name}\n")
+def supports(problem: Problem) -> None:
+    """Which coefficients are not 0, of a tight solution by ADMM and of one by liblinear."""
+    model = squall.LogisticRegression(l1=problem.l1, strategy=squall.ADMM(tol=1e-10, max_rounds=300))
+    ours = model.fit(problem.X, problem.y, run=squall.Run(workers=2)).coef_.ravel() != 0
+    peer = LogisticRegression(
+        C=1 / (problem.l1 * problem.X.shape[0]), l1_ratio=1.0, solver="liblinear", tol=1e-9, max_iter=10_000,
+        intercept_scaling=1000.0,
+    ).fit(problem.X.astype(np.float64), problem.y)  # fmt: skip
+    theirs = peer.coef_.ravel() != 0
     print(
-        f"{'workers':>8}  {'rounds to 1e-4 / 1e-6':>22}  {'compute a round':>15}  {'messages':>10}  "
-        "efficiency of a round"
+        f"\nnot 0, of {len(ours):,}: ADMM {ours.sum():,} ({model.n_iter_} rounds), liblinear {theirs.sum():,}"
     )
-    alone = 0.0
-    for n in (1, 2, 8, 64, 256):
-        played = play(problem, n, 1e-6)
-        counts = [next((i + 1 for i, gap in enumerate(played.gaps) if gap <= g), 0) for g in GOALS[1:]]
-        passes = np.array([r.passes for r in played.rounds])
-        # The same number of passes in a round, whatever the number of workers: what differs is in the rounds.
-        compute = float(np.mean([np.median(s) for s in played.seconds] / passes) * 6)
-        alone = alone or compute
-        messages = network.round_s(n, width, 1 if n < 64 else n // 32) if n > 1 else 0.0
-        efficiency = alone / n / (compute + messages)
-        print(
-            f"{n:8}  {counts[0]:12} / {counts[1]:<7}  {compute * 1e3:12.1f} ms  {messages * 1e3:7.1f} ms  "
-            f"{efficiency:.0%}"
-        )
-    print("\nThe same round of 10,000,000 rows, and where messages become half of it (64 workers)\n")
-    a_round = alone / rows * 1e7
-    for n in (64, 256):
-        for shards in (1, n // 32):
-            took = network.round_s(n, width, shards)
-            print(f"{n:5} workers, {shards} servers: efficiency {a_round / n / (a_round / n + took):.0%}")
-    for label, size in (("float64", 8.0), ("float32", 4.0), ("float16", 2.0)):
-        for shards in (1, 2, 8):
-            print(f"{label}, {shards} servers: d = {crossing(network, a_round / 64, shards, size):,}")
-
-
-def crossing(network: Network, compute: float, shards: int, number_bytes: float) -> int:
-    """The width from which on messages take longer than the work of a round."""
-    low, high = 1, 1 << 34
-    while high - low > 1:
-        middle = (low + high) // 2
-        if network.round_s(64, middle, shards, number_bytes) > compute:
-            high = middle
-        else:
-            low = middle
-    return int(f"{low:.1e}".partition("e")[0].replace(".", "")) * 10 ** (len(str(low)) - 2)
+    print(f"not 0 in one only: {(ours != theirs).sum():,}")
 
 
 # --------------------------------------------------------------------------------------- picture
@@ -351,23 +263,22 @@ def picture(curves: dict[str, Curve], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--parts", default="adult,clicks,scaling")
+    parser.add_argument("--parts", default="adult,clicks")
     parser.add_argument("--rows", type=int, default=100_000, help="of the set with 10,000 features")
     parser.add_argument("--svg", type=Path, help="where to draw the comparison on Adult with l2")
     options = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
     parts: dict[str, Callable[[], Iterator[Problem]]] = {
         "adult": lambda: (adult(l1, l2) for l1, l2 in ((0.0, 1e-4), (1e-3, 0.0))),
-        "clicks": lambda: (clicks(options.rows, l1, l2) for l1, l2 in ((0.0, 1e-4),)),
+        "clicks": lambda: (clicks(options.rows, l1, l2) for l1, l2 in ((0.0, 1e-4), (3e-4, 0.0))),
     }
     for part in options.parts.split(","):
-        if part == "scaling":
-            scaling(options.rows)
-            continue
         for problem in parts[part]():
             curves = compare(problem)
             if options.svg and part == "adult" and not problem.l1:
                 picture(curves, options.svg)
+            if problem.l1:
+                supports(problem)
 
 
 if __name__ == "__main__":

@@ -97,6 +97,16 @@ def test_train_and_predict(cli: Run, small: Path, tmp_path: Path) -> None:
     assert right > 0.75 * 3000
 
 
+def test_train_by_admm(cli: Run, small: Path, tmp_path: Path) -> None:
+    words = "--strategy admm --rho 2 --tol 1e-4 --max-rounds 50 --l2 0.01 --n-features 256"
+    code, out, err = cli("train", "logistic", small, "--label", "income-per-year", *words.split())
+    assert (code, err) == (0, "") and "accuracy" in out
+    model = squall.load(tmp_path / "model.squall")[-1]
+    assert model.strategy == squall.ADMM(rho=2.0, tol=1e-4, max_rounds=50)
+    assert model.converged_ and model.stopped_ == "converged" and model.n_iter_ < 50
+    assert (model.learning_rate_, model.batch_size_) == (None, None)
+
+
 def test_predict_prints_to_standard_output_and_needs_no_label(cli: Run, small: Path, tmp_path: Path) -> None:
     cli("train", "logistic", small, "--label", "income-per-year", "--epochs", "1", "--test", "0")
     bare = tmp_path / "bare.csv"
@@ -123,6 +133,14 @@ def test_predict_prints_to_standard_output_and_needs_no_label(cli: Run, small: P
         ),
         (["--label", "income-per-year", "--prices", "aws"], "price list"),
         (["--label", "income-per-year", "--consistency", "bps"], 'did you mean "bsp"'),
+        (["--label", "income-per-year", "--strategy", "adm"], 'did you mean "admm"'),
+        (["--label", "income-per-year", "--tol", "1e-3"], "--tol is an option of --strategy admm only"),
+        (
+            ["--label", "income-per-year", "--strategy", "admm", "--consistency", "bsp"],
+            "--consistency is an option of --strategy parameter-server only",
+        ),
+        (["--label", "income-per-year", "--strategy", "admm", "--rho", "high"], "rho='high' must be"),
+        (["--label", "income-per-year", "--strategy", "admm", "--epochs", "3"], "ADMM(max_rounds="),
         (["--label", "income-per-year", "--plan", "3"], "EPOCH:WORKERS"),
         (["--label", "income-per-year", "--plan", "3:4,3:5"], "says twice what comes after epoch 3"),
         (["--label", "income-per-year", "--plan", "3:0"], "workers after epoch 3=0"),

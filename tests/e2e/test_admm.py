@@ -98,14 +98,21 @@ def test_small_numbers_are_fewer_bytes_and_as_many_rounds(best: float) -> None:
             A(partial=0.5, **other)
 
 
-@pytest.mark.parametrize("minibatch", [1, pytest.param(4, marks=pytest.mark.slow), 8])
-def test_a_killed_worker_corrupts_nothing(best: float, minibatch: int) -> None:
+@pytest.fixture(scope="module")
+def expected() -> np.ndarray:
+    return fit(A(tol=1e-10)).coef_
+
+
+@pytest.mark.parametrize("minibatch", [1, pytest.param(4, marks=pytest.mark.slow), 11])
+def test_a_killed_worker_leaves_no_trace(best: float, expected: np.ndarray, minibatch: int) -> None:
     chaos = Chaos(slot=minibatch % 2, attempt=1, minibatch=minibatch)
     X, y = data()
-    model = squall.LogisticRegression(l2=L2, strategy=A())
+    model = squall.LogisticRegression(l2=L2, strategy=A(tol=1e-10))
     run = squall.Run(workers=2, store="tcp", backend=squall.LocalBackend(chaos=chaos), random_state=0)
     job = squall.submit(model, (X, y), run=run)
-    check(job.wait(50), best)
+    fitted = job.wait(50)
+    check(fitted, best)
+    assert np.array_equal(fitted.coef_, expected) and fitted.n_iter_ > 12
     killed = [a for a in job.status().attempts if a.outcome.kind is OutcomeKind.KILLED]
     assert [a.slot for a in killed] == [minibatch % 2]
 
@@ -134,6 +141,23 @@ def test_too_few_rounds_are_warned_of_and_a_warm_start_goes_on(best: float) -> N
     model.set_params(strategy=A()).fit(X, y, run=squall.Run(workers=2))
     check(model, best)
     assert model.history_[0].solver.objective < 1.01 * best
+
+
+def test_callbacks_hear_of_rounds_and_end_it() -> None:
+    heard: list[Any] = []
+
+    def stop_after_three(record: Any, job: Any) -> None:
+        heard.append((record.epoch, record.solver))
+        if record.epoch == 3:
+            job.stop()
+
+    X, y = data()
+    model = squall.LogisticRegression(l2=L2, strategy=A(tol=1e-12), callbacks=[stop_after_three])
+    slow = squall.LocalBackend(chaos=Chaos(slow=1.0, slowdown=10.0))
+    model.fit(X, y, run=squall.Run(workers=2, backend=slow))
+    assert model.stopped_ == "stopped by the user" and not model.converged_
+    assert [epoch for epoch, _ in heard[:3]] == [1, 2, 3] and heard[2][1].primal_residual > 0
+    assert (model.learning_rate_, model.batch_size_) == (None, None)
 
 
 def test_what_does_not_go_with_it_is_told_at_once() -> None:

@@ -14,7 +14,7 @@ import pytest
 from squall.protocols import Store
 from squall.records import OptimizerSpec, WorkerTask
 from squall.store import connect
-from squall.worker.rounds import PIECE_BYTES, Rounds
+from squall.worker.rounds import REQUEST_BYTES, Rounds, n_pieces
 
 N = 3
 
@@ -36,7 +36,7 @@ def rounds(store: Store, job: str, slot: int, shards: int | None, *, ending: boo
 def arrays(slot: int) -> list[Any]:
     draw = np.random.default_rng(slot)
     small = draw.integers(-9, 9, 10).astype(np.int16)
-    return [small, draw.normal(size=PIECE_BYTES // 4), draw.normal(size=2)]
+    return [small, draw.normal(size=REQUEST_BYTES // 6 + 1), draw.normal(size=2)]
 
 
 @pytest.mark.parametrize(
@@ -78,3 +78,8 @@ def test_who_has_to_end_while_pieces_are_missing_asks_again(store: Store) -> Non
     assert rounds(store, job, 1, 2).meet(meeting, [np.ones(4)], 2) is not None
     again = first.meet(meeting, [np.ones(4)], 2)
     assert again is not None and again[0].tolist() == [2.0] * 4
+
+
+def test_more_bytes_and_more_slots_are_more_pieces() -> None:
+    assert [n_pieces(80_000, n) for n in (1, 2, 64, 256)] == [1, 1, 2, 4]
+    assert [n_pieces(8_000_000, n) for n in (1, 2, 64, 256)] == [1, 2, 22, 44]

@@ -217,13 +217,25 @@ def train(
             "[bold]kill=0.05,dup=0.05,drop=0.05,delay=0.1,throttle=0.1[/bold]; also seed, quota, max."
         ),
     ] = None,
-    consistency: Annotated[
+    strategy: Annotated[
         str,
         typer.Option(
-            help='Whom workers wait for: "asp" nobody, "ssp" the slowest, "hsp" all at the end of an epoch, '
-            '"bsp" all at each minibatch (the same bits every time).'
+            help='"parameter-server" (minibatches), or "admm": to the precision of the best solvers in few '
+            "rounds; logistic and linear only."
         ),
-    ] = "asp",
+    ] = "parameter-server",
+    consistency: Annotated[
+        str | None,
+        typer.Option(
+            help='Whom workers wait for: "asp" nobody, "ssp" the slowest, "hsp" all at the end of an epoch, '
+            '"bsp" all at each minibatch (the same bits every time). Default: asp.'
+        ),
+    ] = None,
+    rho: Annotated[
+        str | None, typer.Option(help="ADMM: weight of the proximal term, or [bold]auto[/bold].")
+    ] = None,
+    tol: Annotated[float | None, typer.Option(help="ADMM: relative precision of the objective.")] = None,
+    max_rounds: Annotated[int | None, typer.Option(help="ADMM: rounds after which it ends.")] = None,
     plan: Annotated[
         str,
         typer.Option(
@@ -276,7 +288,11 @@ def train(
             fresh=fresh,
             chaos=chaos,
             plan=plan,
+            strategy=strategy,
             consistency=consistency,
+            rho=rho,
+            tol=tol,
+            max_rounds=max_rounds,
         )
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from squall.cli.jobs import COMMAND, OUT
 from squall.cli.plan import parse_plan
 from squall.cli.quality import held_out_quality
 from squall.cli.show import console, follow, print_end, print_metrics
+from squall.cli.strategies import parse_strategy
 from squall.cli.trainable import OPTIONS, SETTINGS, Trainable, check_options
 from squall.config import DEFAULT_PRICES, Problems
 from squall.data.dataset import Dataset
@@ -68,7 +69,11 @@ class TrainOptions:
     fresh: bool = False
     chaos: str | None = None
     plan: str = "fixed"
-    consistency: str = "asp"
+    strategy: str = "parameter-server"
+    consistency: str | None = None
+    rho: str | None = None
+    tol: float | None = None
+    max_rounds: int | None = None
 
 
 def run_train(options: TrainOptions) -> None:
@@ -174,7 +179,7 @@ def _settings(options: TrainOptions) -> tuple[squall.Run, Any, Trainable]:
         problems.add(f"--test {options.test:g} must be at least 0 and below 1")
     if not options.test and (options.early_stopping is not None or options.target_loss is not None):
         problems.add("--early-stopping and --target-loss need held-out rows, and --test 0 leaves none")
-    strategy = _collect(problems, lambda: squall.ParameterServer(options.consistency))
+    strategy = parse_strategy(problems, options.strategy, asdict(options))
     model = None if trainable is None else _model(problems, trainable, options, given)
     if model is not None:
         model.set_params(strategy=strategy)

@@ -69,15 +69,15 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
     converged_ : bool
         Only of strategies that solve to a tolerance (`ADMM`): whether they did.
     learning_rate_, batch_size_ : float, int
-        Those that were used, where ``"auto"`` was asked for.
+        Those that were used, where ``"auto"`` was asked for; None where there are no minibatches (`ADMM`).
     """
 
     history_: History
     bill_: Bill
     cost_usd_: float
     stopped_: str
-    learning_rate_: float
-    batch_size_: int
+    learning_rate_: float | None
+    batch_size_: int | None
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -206,8 +206,9 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
         self.cost_usd_ = result.bill.total_usd
         self.stopped_ = result.status.reason
         self.n_iter_ = len(result.history)
-        self.learning_rate_ = result.prepared.optimizer.learning_rate
-        self.batch_size_ = result.prepared.batch_size
+        whole = self.strategy is not None and self.strategy.whole_shares
+        self.learning_rate_ = None if whole else result.prepared.optimizer.learning_rate
+        self.batch_size_ = None if whole else result.prepared.batch_size
         self._take(result.weights, classes, result.prepared.model)
         solver = self.history_[-1].solver if self.history_ else None
         if solver is not None:

@@ -112,7 +112,7 @@ class ContinuingModel(BaseModel):
     @property
     def _rate_found(self) -> float | None:
         """The rate that the first part has found, if that is what to go by."""
-        return float(self.learning_rate_) if self._is_fitted and is_auto(self.learning_rate) else None
+        return self.learning_rate_ if self._is_fitted and is_auto(self.learning_rate) else None
 
     def _check_fits_in_parts(self) -> None:
         """Refuse settings that look at a whole training, of whose length nobody knows here."""

@@ -161,7 +161,7 @@ class LogisticRegression(Classifier):
         if loss > _FAR_WORSE_THAN_GUESSING * guess:
             warnings.warn(
                 f"the model is far worse than a guess: its training loss is {loss:.3g}, and that of even "
-                f"odds is {guess:.3f}; use a smaller learning_rate than {self.learning_rate_:g}, or scale "
+                f"odds is {guess:.3f}; use a smaller learning_rate than {self.learning_rate_}, or scale "
                 "the features",
                 ConvergenceWarning,
                 stacklevel=2,

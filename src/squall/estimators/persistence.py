@@ -267,6 +267,9 @@ def _rebuilt(step: Step, tensors: dict[str, Any]) -> Any:
     model._restore(tensors, step.classes)
     model.history_, model.n_iter_, model.stopped_ = History(step.history), len(step.history), step.stopped
     model.learning_rate_, model.batch_size_ = step.learning_rate, step.batch_size
+    solver = step.history[-1].solver if step.history else None
+    if solver is not None:
+        model.converged_ = solver.converged
     if step.bill is None:
         raise ValueError("the bill is missing")
     model.bill_, model.cost_usd_ = step.bill, step.bill.total_usd

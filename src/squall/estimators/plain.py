@@ -30,8 +30,8 @@ class Step(msgspec.Struct):
     history: list[HistoryRecord] = []
     bill: Bill | None = None
     stopped: str = ""
-    learning_rate: float = 0.0
-    batch_size: int = 0
+    learning_rate: float | None = None
+    batch_size: int | None = None
 
 
 class Fitting(msgspec.Struct):

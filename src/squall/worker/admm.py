@@ -13,7 +13,7 @@ from squall.models import model_from_dict
 from squall.protocols import Model, Store, Strategy
 from squall.records import Float32, TableContents, WorkerTask
 from squall.worker.consensus import ConsensusRounds
-from squall.worker.rounds import latest, packed, shown, start_key, unpacked
+from squall.worker.rounds import packed, shown, start_key, unpacked
 
 MAX_SHARDS = 4096
 _INTEGERS = ("max_rounds", "acceleration", "shards")
@@ -76,8 +76,8 @@ class ADMM(msgspec.Struct, frozen=True, tag="admm", repr_omit_defaults=True):
         with up to 64 workers in as many rounds.  Not with `partial`.
     shards : int or "auto", default "auto"
         Pieces into which vectors are cut, each with a key of its own, so that several servers of a store, or
-        several workers, share the work of adding up; the bits are the same.  ``"auto"``: as many as
-        there are workers, as long as a piece has 256 kB.
+        several workers, share the work of adding up; the bits are the same.  ``"auto"``: the square root of
+        what all workers send in a round by 1 MB, where waiting for pieces and adding up balance.
 
     Raises
     ------
@@ -140,7 +140,7 @@ class ADMM(msgspec.Struct, frozen=True, tag="admm", repr_omit_defaults=True):
     def synchronous(self) -> bool:
         """See :class:`squall.protocols.StrategySettings`.
 
-        But for a worker that is killed: acceleration then begins anew, and later rounds have other bits.
+        As long as rounds wait for all.
         """
         return self.partial is None
 
@@ -164,9 +164,9 @@ class ADMM(msgspec.Struct, frozen=True, tag="admm", repr_omit_defaults=True):
 
     def open(self, store: Store, task: WorkerTask, source: WorkerTask | None) -> None:
         """See :class:`squall.protocols.StrategySettings`: of another job the point moves, not the duals."""
-        kept = None if source is None else latest(store, source)
-        if kept is not None:
-            store.blobs.put(start_key(task.job), packed({"z": kept[1]["solution"]}))
+        weights = None if source is None else self.weights(store, source)
+        if weights is not None:
+            store.blobs.put(start_key(task.job), packed({"z": weights.astype(np.float64).ravel()}))
 
     def begin(self, store: Store, task: WorkerTask, contents: TableContents) -> None:
         """See :class:`squall.protocols.StrategySettings`: the point that all begin with."""

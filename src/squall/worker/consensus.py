@@ -25,6 +25,7 @@ from squall.protocols import Model, Store
 from squall.records import Block, Int32, Numbers, Registration, SolverRound, Steps, WorkerTask
 from squall.worker.partial import PartialRounds
 from squall.worker.rounds import SPEAKER, Keeper, Kept, Meeting, Rounds, start_key, unpacked
+from squall.worker.traces import Traces
 
 _ROWS, _START = "rows", "start"  # rounds before the first: how many rows there are; loss and curvature
 _PENDING = "pending"  # begins the names of arrays that were to be brought when a slot was handed over
@@ -34,10 +35,10 @@ _IDLE_S = 0.02
 class ConsensusRounds:
     """A round is one step: solve, meet, go on from the sum, keep.
 
-    What a slot keeps after each round is what kill -9 must not take: the point, the duals, and where its
-    own curvature was measured.  The metric is not kept: it follows from the sums of an earlier round,
-    which stays in the store as long as it is needed.  What acceleration remembers is handed over in order
-    only; after a kill all slots forget it together.
+    What a slot keeps after each round is what kill -9 must not take: facts in its state, and of each round
+    that acceleration remembers a trace, from which point and duals follow.  The metric is not kept: it
+    follows from the sums of an earlier round, which stays in the store as long as it is needed.  So the
+    bits are the same with and without kills, as long as rounds wait for all.
 
     Parameters
     ----------
@@ -71,6 +72,7 @@ class ConsensusRounds:
         self._task, self._model, self._blobs, self._interrupted = task, convex, store.blobs, interrupted
         self._n_slots, self._settings = len(slots), settings
         self._rounds, self._keeper = Rounds(task, store, interrupted, shards), Keeper(task, store)
+        self._traces = Traces(task, store, interrupted)
         self._partial: PartialRounds | None = None
         if partial is not None:
             self._partial = PartialRounds(task, store, interrupted, slots, partial)
@@ -142,7 +144,7 @@ class ConsensusRounds:
     def state_dict(self) -> dict[str, Any]:
         """All that a successor can use; a blob holds it, and this names the blob."""
         if self._worker is not None:
-            return self._keeper.put(*self._state(whole=True))
+            return self._keeper.put(*self._state())
         if self._taken is None:
             return self._keeper.put(0, "", {}, {})
         kept, arrays = self._taken
@@ -172,7 +174,7 @@ class ConsensusRounds:
         self._visited += 1
         if self._task.slot == SPEAKER:
             self._rounds.show(str(answered.number), consensus.solution.astype(np.float32))
-        self._keeper.keep(*self._state(whole=False))
+        self._keep()
         if self._task.slot == SPEAKER and before > SETTLED:
             self._rounds.forget(Meeting(str(before)))
         return 1
@@ -188,7 +190,7 @@ class ConsensusRounds:
             self._curvature = meeting
         if self._task.slot == SPEAKER:
             self._rounds.show(meeting.number, consensus.solution.astype(np.float32))
-        self._keeper.keep(*self._state(whole=False))
+        self._keep()
         self._forget(meeting, renewed=renewed)
 
     def _forget(self, meeting: Meeting, *, renewed: bool) -> None:
@@ -238,17 +240,41 @@ class ConsensusRounds:
 
     # ------------------------------------------------------------------------------------- state
 
-    def _state(self, *, whole: bool) -> tuple[int, str, dict[str, Any], dict[str, Any]]:
+    @property
+    def _has_traces(self) -> bool:
+        """Whether the present state is kept as traces: not before all slots go from round to round alike."""
+        assert self._worker is not None
+        number = self._worker.consensus.round
+        return 0 < number <= SETTLED or (self._partial is None and number > 0)
+
+    def _needed(self, facts: dict[str, Any], arrays: dict[str, Any]) -> list[int]:
+        """The rounds of which a successor needs traces, by what a worker's `state` has given."""
+        rounds = Consensus.rounds(facts, arrays, self._settings["depth"])
+        return [*dict.fromkeys([facts["base"], *rounds])]
+
+    def _keep(self) -> None:
+        """From now on a successor goes on from here."""
+        assert self._worker is not None
+        worker, needed = self._worker, list[int]()
+        if self._has_traces:
+            self._traces.write(worker.consensus.round, worker.trace(), worker.consensus.trace())
+            needed = self._needed(*worker.state())
+        self._keeper.keep(*self._state())
+        self._traces.forget(needed)
+
+    def _state(self) -> tuple[int, str, dict[str, Any], dict[str, Any]]:
         """For the keeper.  The round in which it converged is not done before it has been told of."""
-        assert self._worker is not None and self._objective is not None
-        facts, own = self._worker.state(whole=whole)
+        assert self._worker is not None
+        facts, own = self._worker.state()
         arrays: dict[str, Any] = {**own}
+        if not self._has_traces:
+            arrays |= {**self._worker.trace(), **self._worker.consensus.trace()}
         done, number = self._visited, self._worker.consensus.round
-        if whole:
-            arrays |= {f"{_PENDING}{i}": array for i, array in enumerate(self._pending)}
+        arrays |= {f"{_PENDING}{i}": array for i, array in enumerate(self._pending)}
         facts |= {
             "curvature": self._curvature,
             "left": self._rounds_left,
+            "traces": self._traces.left,
             "own_loss": list(self._own_loss),
             "last": None if self._last is None else list(self._last),
         }
@@ -260,7 +286,9 @@ class ConsensusRounds:
         agreed, facts = self._agreed(), dict(kept.facts)
         meeting = msgspec.convert(facts.pop("curvature"), Meeting)
         sums = self._rounds.again(meeting, self._n_slots)
-        if sums is None:
+        needed, whole = self._needed(facts, arrays), "u" in arrays
+        common = {needed[-1]: arrays} if whole else self._traces.common(needed)
+        if sums is None or common is None:
             return False
         self._curvature = meeting
         self._rounds_left = msgspec.convert(facts.pop("left"), list[Meeting])
@@ -268,8 +296,10 @@ class ConsensusRounds:
         self._last = None if last is None else Round(*last)
         self._pending = [arrays.pop(name) for name in sorted(arrays) if name.startswith(_PENDING)]
         self._visited = kept.minibatches
-        curvature = curvature_of(sums, agreed)
-        self._worker = Participant.restored(self._objective, agreed, facts, arrays, curvature)
+        own = {needed[-1]: arrays} if whole else self._traces.own(needed)
+        self._traces.left = facts.pop("traces")
+        consensus = Consensus.restored(agreed, facts, arrays, common, curvature_of(sums, agreed))
+        self._worker = Participant.restored(self._objective, consensus, own, common)
         return True
 
     def _used(self) -> tuple[float, float, int, int]:
@@ -278,10 +308,10 @@ class ConsensusRounds:
         if self._partial is not None:
             parts.append(self._partial)
         return (
-            sum(part.push_s for part in parts) + keeper.seconds,
+            sum(part.push_s for part in parts) + keeper.seconds + self._traces.seconds,
             sum(part.wait_s for part in parts),
             sum(part.bytes_in for part in parts),
-            sum(part.bytes_out for part in parts) + keeper.bytes_out,
+            sum(part.bytes_out for part in parts) + keeper.bytes_out + self._traces.bytes_out,
         )
 
     def _told(self, done: int, before: tuple[float, float, int, int]) -> Steps:

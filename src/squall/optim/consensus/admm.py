@@ -13,6 +13,9 @@ from squall.optim.consensus.grid import Grid
 from squall.optim.consensus.metrics import DiagonalMetric, MatrixMetric, Metric, Penalty
 from squall.records import Float64, Int16
 
+Trace = dict[str, Float64]
+"""Vectors of a round, by name."""
+
 FULL_METRIC = 2000
 """Most coefficients for which the metric is a whole matrix."""
 
@@ -25,8 +28,8 @@ _BALANCED_EVERY, _BALANCED_UNTIL = 2, 10
 _BALANCE_RANGE = (0.2, 5.0)
 _BALANCE_WORTH = 1.5  # a smaller change of rho is not worth what acceleration then forgets
 _FULL_RIDGE, _DIAGONAL_FLOOR = 1e-4, 1e-8  # of the mean diagonal
-_FACTS = ("round", "rho", "residual", "reach", "first_objective")
-_SCALARS = 5  # beside the inner products with earlier residuals
+_FACTS = ("round", "base", "rho", "residual", "reach", "first_objective")
+_SCALARS = 4  # beside the inner products with earlier residuals
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,24 +87,23 @@ class Contribution(NamedTuple):
     loss: float  # f at z
     passes: float
     reach: float  # max_i |x̂ − z|_i √M_ii, before it was rounded to a grid
-    forgotten: float  # 1 if it has no earlier residuals although others do
     products: Float64  # (depth,)
     curvature: Float64  # (settings.curvature_size,), or empty in most rounds
     integers: Int16 | None = None  # x̂ − z on the round's grid, if there is one
 
     def packed(self) -> Float64:
         """All in one array."""
-        scalars = [self.moved, self.loss, self.passes, self.reach, self.forgotten]
+        scalars = [self.moved, self.loss, self.passes, self.reach]
         return np.concatenate([self.vector, scalars, self.products, self.curvature])
 
     @staticmethod
     def unpacked(array: Float64, settings: ConsensusSettings) -> Contribution:
         """From `packed`, or from a sum of such arrays."""
         n, products = settings.n, settings.n + _SCALARS
-        moved, loss, passes, reach, forgotten = (float(x) for x in array[n:products])
+        moved, loss, passes, reach = (float(x) for x in array[n:products])
         rest = array[products:]
         return Contribution(
-            array[:n], moved, loss, passes, reach, forgotten, rest[: settings.depth], rest[settings.depth :]
+            array[:n], moved, loss, passes, reach, rest[: settings.depth], rest[settings.depth :]
         )
 
 
@@ -159,16 +161,19 @@ class Consensus:
         Not there before `begin`.
     round : int
         Rounds that are done.
-    forgotten : bool
-        Whether the others remember earlier rounds, and this worker, which has taken over, does not.
+    base : int
+        The round after which nothing was remembered: the metric had changed.
+    theta : ndarray of shape (k,)
+        The mixture of what is remembered of the last k rounds that z is.
     """
 
     metric: Metric
+    _unit: Metric
 
     def __init__(self, settings: ConsensusSettings, z: Float64) -> None:
         self.settings, self.z, self.solution = settings, z, z
         self.round, self.rho = 0, settings.rho
-        self.forgotten = False
+        self.base, self.theta = 0, np.zeros(0)
         self.residual = math.inf  # of all workers together
         self.reach = 0.0  # of a worker on average, in the last round
         self.first_objective = math.nan
@@ -176,38 +181,63 @@ class Consensus:
         self._memory: list[_Remembered] = []
         self._gram = np.zeros((0, 0))
 
-    def state(self, *, whole: bool) -> tuple[dict[str, Any], dict[str, Float64]]:
-        """What `restored` needs, but for the metric: plain facts, and arrays.
+    def state(self) -> tuple[dict[str, Any], dict[str, Float64]]:
+        """What `restored` needs beside the metric and the `trace` of some rounds: plain facts, and arrays."""
+        facts = {name: getattr(self, name) for name in _FACTS}
+        return facts, {"gram": self._gram, "theta": self.theta}
 
-        ``whole`` has also what acceleration remembers.
+    def trace(self) -> Trace:
+        """Of the last round, what `restored` needs now and after rounds to come."""
+        if not self._memory:
+            return {"z": self.z, "solution": self.solution, "dual_sum": self.dual_sum}
+        last = self._memory[-1]
+        return {"z": last.z, "dual": last.dual, "theta": self.theta}
+
+    @staticmethod
+    def rounds(facts: dict[str, Any], arrays: dict[str, Float64], depth: int) -> list[int]:
+        """The rounds whose traces `restored` needs, by what `state` has given.
+
+        They are those that are remembered, and those from which the points followed that these began with.
         """
-        facts = {name: getattr(self, name) for name in (*_FACTS, "remembered")}
-        arrays = {"z": self.z, "solution": self.solution, "dual_sum": self.dual_sum}
-        if whole and self._memory:
-            arrays["gram"] = self._gram
-            arrays["common"] = np.array([[m.dual_residual, m.dual, m.step, m.z] for m in self._memory])
-        return facts, arrays
+        last, k = facts["round"], len(arrays["theta"])
+        first = last - k - max(depth, 1) + 1 if k else last
+        return [*range(max(facts["base"], first), last + 1)]
 
     @staticmethod
     def restored(
-        settings: ConsensusSettings, facts: dict[str, Any], arrays: dict[str, Float64], curvature: Float64
+        settings: ConsensusSettings,
+        facts: dict[str, Any],
+        arrays: dict[str, Float64],
+        traces: dict[int, Trace],
+        curvature: Float64,
     ) -> Consensus:
-        """As it was when it gave its `state`; ``curvature`` is the sum that the metric is of."""
-        consensus = Consensus(settings, arrays["z"])
+        """As it was when it gave its `state`; ``curvature`` is the sum that the metric is of.
+
+        ``traces`` are those of `rounds`, by number.
+        """
+        consensus = Consensus(settings, np.zeros(settings.n))
         for name in _FACTS:
             setattr(consensus, name, facts[name])
-        consensus.solution, consensus.dual_sum = arrays["solution"], arrays["dual_sum"]
-        consensus.metric = consensus._metric(curvature)
-        if "gram" in arrays:
-            consensus._gram = arrays["gram"]
-            consensus._memory = [_Remembered(*vectors) for vectors in arrays["common"]]
-        consensus.forgotten = consensus.remembered != facts["remembered"]
+        consensus._gram, consensus.theta = arrays["gram"], arrays["theta"]
+        last, k = consensus.round, len(consensus.theta)
+        for number in range(last - k + 1, last + 1):
+            z, dual_sum = consensus._after(number - 1, traces)
+            known = traces[number]
+            consensus._memory.append(
+                _Remembered(known["dual"] - dual_sum, known["dual"], known["z"] - z, known["z"])
+            )
+        consensus.z, consensus.dual_sum = consensus._after(last, traces)
+        consensus.solution = traces[last]["z" if k else "solution"]
+        consensus._set_metric(curvature)
         return consensus
 
-    @property
-    def remembered(self) -> int:
-        """Earlier residuals that acceleration uses."""
-        return len(self._memory)
+    def _after(self, number: int, traces: dict[int, Trace]) -> tuple[Float64, Float64]:
+        """z and the sum of duals after a round."""
+        if number == self.base:
+            return traces[number]["z"], traces[number]["dual_sum"]
+        theta = traces[number]["theta"]
+        mixed_ones = [traces[n] for n in range(number - len(theta) + 1, number + 1)]
+        return mixed(theta, [m["z"] for m in mixed_ones]), mixed(theta, [m["dual"] for m in mixed_ones])
 
     @property
     def renews(self) -> bool:
@@ -225,7 +255,7 @@ class Consensus:
         """Take the mean loss at z and the sum of all curvatures there."""
         self.first_objective = loss + self.settings.penalty.value(self.z)
         self.residual = math.sqrt(abs(self.first_objective))
-        self.metric = self._metric(curvature)
+        self._set_metric(curvature)
 
     def step(self, sums: Contribution) -> tuple[Round, Decision]:
         """A round: the sums of all workers' contributions in, what follows out."""
@@ -238,11 +268,11 @@ class Consensus:
         pull = metric.times(step)
         moved = sums.vector - self.dual_sum  # Σ x̂ − z
         primal, dual = self._residuals(sums, moved, step, pull)
-        entry = _Remembered(moved - n_slots * step, sums.vector - n_slots * step, step, self.solution)
+        dual_after = sums.vector - n_slots * step
+        entry = _Remembered(dual_after - self.dual_sum, dual_after, step, self.solution)
         forget = self._remember(entry, sums, moved, pull, math.hypot(primal, dual))
-        theta = self._mixture()
-        self.z = _mixed(theta, [m.z for m in self._memory])
-        self.dual_sum = _mixed(theta, [m.dual for m in self._memory])
+        self.theta = theta = self._mixture()
+        self._mix()
         self.round, self.reach = self.round + 1, sums.reach / n_slots
         done = self._summary(sums.loss, sums.passes, start, primal, dual)
         return done, Decision(step, forget, theta, self._change(sums.curvature, primal, dual))
@@ -259,8 +289,9 @@ class Consensus:
         dual = math.sqrt(max(n_slots * float(step @ self.metric.times(step)), 0.0))
         primal = math.sqrt(max(moved, 0.0)) / self.settings.relaxation
         self.z, self.dual_sum = self.solution, total - n_slots * self.solution
-        self._memory, self._gram, self.forgotten = [], np.zeros((0, 0)), False
+        self._forget_all()
         self.round, self.residual = number, math.hypot(primal, dual)
+        self.base = number
         return self._summary(loss, passes, start, primal, dual)
 
     def _residuals(
@@ -286,10 +317,10 @@ class Consensus:
         gram[k, k] = sums.moved - 2 * float(moved @ pull) + 2 * dual
         self._memory.append(entry)
         self._gram = gram
-        forget = sums.forgotten > 0 or residual > 2 * self.residual or settings.depth == 0
+        forget = residual > 2 * self.residual or settings.depth == 0
         keep = 1 if forget else settings.depth
         self._memory, self._gram = self._memory[-keep:], self._gram[-keep:, -keep:]
-        self.residual, self.forgotten = residual, False
+        self.residual = residual
         return forget
 
     def _mixture(self) -> Float64:
@@ -316,16 +347,24 @@ class Consensus:
     def _change(self, curvature: Float64, primal: float, dual: float) -> tuple[Metric, Metric] | None:
         before = self.metric
         if len(curvature):
-            self.metric = self._metric(curvature)
+            self._set_metric(curvature)
         else:
             factor = self._balance(primal, dual)
             if factor == 1.0:
                 return None
             self.rho *= factor
-            self.metric = before.scaled(factor)
+            self.metric = self._unit.scaled(self.rho)
         self.dual_sum = self.metric.solve(before.times(self.dual_sum))
-        self._memory, self._gram = [], np.zeros((0, 0))
+        self._forget_all()
+        self.base = self.round
         return before, self.metric
+
+    def _mix(self) -> None:
+        self.z = mixed(self.theta, [m.z for m in self._memory])
+        self.dual_sum = mixed(self.theta, [m.dual for m in self._memory])
+
+    def _forget_all(self) -> None:
+        self._memory, self._gram, self.theta = [], np.zeros((0, 0)), np.zeros(0)
 
     def _balance(self, primal: float, dual: float) -> float:
         """What rho is multiplied by (proportional, where Boyd et al., §3.4.1, take 2 or ½)."""
@@ -335,23 +374,28 @@ class Consensus:
         factor = min(max(math.sqrt(primal / dual) if dual > 0 else high, low), high)
         return factor if max(factor, 1 / factor) >= _BALANCE_WORTH else 1.0
 
+    def _set_metric(self, curvature: Float64) -> None:
+        self._unit = self._metric(curvature)
+        self.metric = self._unit.scaled(self.rho)
+
     def _metric(self, curvature: Float64) -> Metric:
-        """ρ (mean curvature + l2 / W), or its diagonal."""
+        """Mean curvature + l2 / W, or its diagonal: the metric where ρ is 1."""
         settings = self.settings
         mean = curvature / settings.n_slots
         ridge = settings.penalty.ridge(settings.n) / settings.n_slots
         if not settings.full:
             weights = mean + ridge
             floor = max(_DIAGONAL_FLOOR * float(weights.mean()), np.finfo(float).tiny)
-            return DiagonalMetric(self.rho * np.maximum(weights, floor))
+            return DiagonalMetric(np.maximum(weights, floor))
         matrix = mean.reshape(settings.n, settings.n).copy()
         diagonal = np.diagonal(matrix)
         floor = max(_FULL_RIDGE * float(diagonal.mean()), np.finfo(float).tiny)
         np.fill_diagonal(matrix, diagonal + ridge + floor)
-        return MatrixMetric(self.rho * matrix)
+        return MatrixMetric(matrix)
 
 
-def _mixed(theta: Float64, vectors: list[Float64]) -> Float64:
+def mixed(theta: Float64, vectors: list[Float64]) -> Float64:
+    """Σ θ_j v_j, of at least one."""
     total: Float64 = theta[0] * vectors[0]
     for factor, vector in zip(theta[1:], vectors[1:], strict=True):
         total += factor * vector

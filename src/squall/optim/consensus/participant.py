@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from squall.optim.consensus.admm import Consensus, ConsensusSettings, Contribution, Decision, Round
+from squall.optim.consensus.admm import Consensus, Contribution, Decision, Round, Trace, mixed
 from squall.optim.consensus.metrics import DiagonalMetric, MatrixMetric
 from squall.optim.consensus.subproblem import (
     LazyNewton,
@@ -98,7 +98,6 @@ class Participant:
             solved.loss,
             float(subproblem.passes + consensus.renews),
             reach,
-            float(consensus.forgotten or len(self._memory) != consensus.remembered),
             products,
             curvature,
             integers,
@@ -124,39 +123,46 @@ class Participant:
         self._sent = self.consensus.z + given.vector
         return np.append(self._sent, [given.moved, given.loss, given.passes])
 
-    def state(self, *, whole: bool) -> tuple[dict[str, Any], dict[str, Float64]]:
-        """What `restored` needs, but for the metric: plain facts, and arrays.
+    def state(self) -> tuple[dict[str, Any], dict[str, Float64]]:
+        """What `restored` needs beside the metric and the `trace` of some rounds: plain facts, and arrays."""
+        return self.consensus.state()
 
-        ``whole`` has also what acceleration remembers.
-        """
-        facts, arrays = self.consensus.state(whole=whole)
-        arrays |= {"u": self.u, "reference": self._reference}
-        if whole and self._memory:
-            arrays["own"] = np.array([[own.residual, own.dual] for own in self._memory])
-        return facts, arrays
+    def trace(self) -> Trace:
+        """As :meth:`Consensus.trace`, of what is this worker's own."""
+        if not self._memory:
+            return {"u": self.u, "reference": self._reference}
+        return {"dual": self._memory[-1].dual}
 
     @staticmethod
     def restored(
-        objective: Objective,
-        settings: ConsensusSettings,
-        facts: dict[str, Any],
-        arrays: dict[str, Float64],
-        curvature: Float64,
+        objective: Objective, consensus: Consensus, own: dict[int, Trace], common: dict[int, Trace]
     ) -> Participant:
-        """As it was when it gave its `state`; ``curvature`` is the sum that the metric is of."""
-        participant = Participant(objective, Consensus.restored(settings, facts, arrays, curvature))
-        participant.u, participant._reference = arrays["u"], arrays["reference"]
-        participant._memory = [_Own(*pair) for pair in arrays.get("own", ())]
+        """As it was when it gave its `state`.
+
+        Both kinds of traces are those of :meth:`Consensus.rounds`, by number, and this worker's own of the
+        round ``consensus.base``.
+        """
+        participant, base = Participant(objective, consensus), consensus.base
+        participant._reference = own[base]["reference"]
+
+        def after(number: int) -> Float64:
+            if number == base:
+                return own[number]["u"]
+            theta = common[number]["theta"]
+            return mixed(theta, [own[n]["dual"] for n in range(number - len(theta) + 1, number + 1)])
+
+        last, k = consensus.round, len(consensus.theta)
+        for number in range(last - k + 1, last + 1):
+            dual = own[number]["dual"]
+            participant._memory.append(_Own(dual - after(number - 1), dual))
+        participant.u = after(last)
         return participant
 
     def _follow(self, decision: Decision) -> None:
         dual = self._vector - decision.step
         self._memory.append(_Own(dual - self.u, dual))
         self._memory = [self._memory[-1]] if decision.forget else self._memory[-len(decision.theta) :]
-        self.u = sum(
-            (factor * own.dual for factor, own in zip(decision.theta, self._memory, strict=True)),
-            np.zeros_like(dual),
-        )
+        self.u = mixed(decision.theta, [own.dual for own in self._memory])
         if decision.change is not None:
             before, after = decision.change
             self.u = after.solve(before.times(self.u))
