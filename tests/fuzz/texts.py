@@ -122,7 +122,9 @@ def _check_number(raw: bytes, number: float, absent: bool) -> None:
     """What is read is what Python reads; and what is plainly a number is read."""
     if not math.isnan(number):
         assert (
-            not absent and float(raw) == number and math.copysign(1, number) == math.copysign(1, float(raw))
+            not absent
+            and float(raw) == number
+            and (not number or math.copysign(1, number) == math.copysign(1, float(raw)))
         ), raw
     elif _PLAIN.fullmatch(raw) and not absent:
         is_wide = b"." not in raw and not -(2**63) <= int(raw) < 2**63
