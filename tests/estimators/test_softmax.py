@@ -71,7 +71,7 @@ def test_it_finds_what_scikit_learn_finds():
 
 def test_a_strong_l1_penalty_leaves_no_weights_and_a_weak_one_few():
     assert not np.any(LogisticRegression(l1=10.0, epochs=1).fit(X, y).coef_)
-    weak = LogisticRegression(l1=0.01).fit(train_pixels, train_digits)
+    weak = LogisticRegression(l1=0.01, batch_size=16).fit(train_pixels, train_digits)
     assert 0.2 < np.mean(weak.coef_ == 0) < 0.99
     assert weak.score(test_pixels, test_digits) > 0.93
 
