@@ -398,9 +398,9 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         if lent is not None:
             result = replace(result, weights=result.weights - np.vstack([lent, lent.sum(axis=0)]))
         super()._finish(result, columns, classes)
-        visits = sum(record.rows for record in result.history)
+        steps = sum(record.rows for record in result.history) // result.prepared.batch_size
         online = result.prepared.model.method == "online"  # type: ignore[attr-defined]
-        self._n_steps = round(float(result.weights[-1, 0])) if online else visits // self.batch_size_
+        self._n_steps = round(float(result.weights[-1, 0])) if online else steps
 
     def _take(self, weights: Float32, classes: npt.NDArray[Any], model: Any) -> None:
         self.words_ = [str(word) for word in classes]
