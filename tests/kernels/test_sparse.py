@@ -81,7 +81,7 @@ def test_columns_are_joined_side_by_side(case):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e39])
 def test_a_join_says_whether_all_is_finite(value):
-    row = np.array([0, 1]), np.array([0], np.int32), np.array([value], np.float32), 1
+    row = np.array([0, 1]), np.array([0], np.int32), np.full(1, np.nan, np.float32), 1
     assert not kernels.csr_join([np.array([value])], 1)[3]
     assert not kernels.csr_join([np.zeros(1), row], 1)[3]
     assert kernels.csr_join([np.array([1e-50])], 1)[0].tolist() == [0, 0], "0 as float32"
