@@ -6,7 +6,9 @@
 
 Files are made from a seed and are in the page cache.  Contenders take turns; figures are the best of
 ``--repeat`` runs in CPU time of one process (wall time beside it), so that other tenants of the machine
-count little; quote the ratios.
+count little; quote the ratios.  What was made, partitions or arrays, is removed after the clock has stopped.
+
+pandas (since 3.1) and Squall parse large files in threads, one a core; with ``--cores 1`` all have one core.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -41,8 +44,11 @@ def measured(runs: dict[str, Run], repeat: int) -> dict[str, tuple[float, float]
     for _ in range(repeat):
         for name, run in runs.items():
             cpu, wall = time.process_time(), time.perf_counter()
-            run()
+            made = run()
             times[name].append((time.process_time() - cpu, time.perf_counter() - wall))
+            if isinstance(made, tempfile.TemporaryDirectory):
+                made.cleanup()
+            del made
     return {name: (min(c for c, _ in pairs), min(w for _, w in pairs)) for name, pairs in times.items()}
 
 
@@ -58,11 +64,12 @@ def report(title: str, size: float, times: dict[str, tuple[float, float]]) -> No
 
 
 def stored(read: Callable[..., object], *args: object, **settings: object) -> Run:
-    """Reads into a store of its own, which goes afterwards."""
+    """Reads into a store of its own."""
 
-    def run() -> None:
-        with tempfile.TemporaryDirectory(dir=SCRATCH) as folder:
-            read(*args, storage=folder, **settings)
+    def run() -> tempfile.TemporaryDirectory[str]:
+        folder = tempfile.TemporaryDirectory(dir=SCRATCH)
+        read(*args, storage=folder.name, **settings)
+        return folder
 
     return run
 
@@ -120,11 +127,17 @@ def csv(folder: Path, options: argparse.Namespace) -> None:
     runs = {
         "squall.read_csv, partitions stored": stored(squall.read_csv, path),
         "pandas C parser, in memory": lambda: pd.read_csv(path, engine="c"),
+        "pandas C parser, one thread, in memory": lambda: one_thread(pd, path),
         "pandas C parser, exact (round_trip)": lambda: pd.read_csv(
             path, engine="c", float_precision="round_trip"
         ),
     }
     report("CSV of numbers", path.stat().st_size, measured(runs, options.repeat))
+
+
+def one_thread(pandas: Any, path: Path) -> object:
+    with pandas.option_context("mode.max_threads", 1):
+        return pandas.read_csv(path, engine="c")
 
 
 def criteo(folder: Path, options: argparse.Namespace) -> None:
@@ -147,18 +160,19 @@ def criteo(folder: Path, options: argparse.Namespace) -> None:
     report("Criteo TSV", path.stat().st_size, measured(runs, options.repeat))
 
 
-def trained_on(path: Path, n_features: int | None) -> None:
+def trained_on(path: Path, n_features: int | None) -> tempfile.TemporaryDirectory[str]:
     """All the way to what workers read: hashed while the file is read, or afterwards."""
-    with tempfile.TemporaryDirectory(dir=SCRATCH) as scratch:
-        data = squall.read_criteo(path, n_features=n_features, storage=scratch)
-        data = squall.Imputer("constant", fill_value=0).fit(data).transform(data)
-        if n_features is None:
-            data = squall.FeatureHasher(n_features=2**20).fit(data).transform(data)
-        layout = FeatureLayout.of(data.columns)
-        write_training(map(layout.encode, data.blocks(seed=0)), ObjectStore(scratch), "train", seed=0)
+    scratch = tempfile.TemporaryDirectory(dir=SCRATCH)
+    data = squall.read_criteo(path, n_features=n_features, storage=scratch.name)
+    data = squall.Imputer("constant", fill_value=0).fit(data).transform(data)
+    if n_features is None:
+        data = squall.FeatureHasher(n_features=2**20).fit(data).transform(data)
+    layout = FeatureLayout.of(data.columns)
+    write_training(map(layout.encode, data.blocks(seed=0)), ObjectStore(scratch.name), "train", seed=0)
+    return scratch
 
 
-def polars_hashed(polars: object, path: Path) -> None:
+def polars_hashed(polars: object, path: Path) -> object:
     from sklearn.feature_extraction import FeatureHasher
 
     frame = polars.read_csv(path, separator="\t", has_header=False)  # type: ignore[attr-defined]
@@ -166,7 +180,7 @@ def polars_hashed(polars: object, path: Path) -> None:
     rows = (
         [f"{n}={v}" for n, v in zip(names, row, strict=True) if v] for row in frame.select(names).iter_rows()
     )
-    FeatureHasher(2**20, input_type="string", alternate_sign=False).transform(rows)
+    return FeatureHasher(2**20, input_type="string", alternate_sign=False).transform(rows)
 
 
 _CAP_MB = 300
@@ -225,7 +239,10 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--only", default="libsvm,csv,criteo", help=f"of {','.join(COMPARISONS)}")
     parser.add_argument("--scratch", default=None, help="a folder; memory (/dev/shm) where there is one")
+    parser.add_argument("--cores", type=int, default=0, help="to use; all if 0")
     options = parser.parse_args()
+    if options.cores:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cores])
     global SCRATCH
     SCRATCH = options.scratch or ("/dev/shm" if Path("/dev/shm").is_dir() else None)
     warnings.simplefilter("ignore")

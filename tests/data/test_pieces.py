@@ -102,8 +102,10 @@ def test_inputs_are_grouped_in_their_order(tmp_path, monkeypatch):
         )
         assert sum(piece.n_bytes for piece in flat) == sum(sizes)
         assert len(flat) == len(sizes) + 4
-        assert all(sum(piece.n_bytes for piece in group) >= 95 for group in groups[:-1])
-        assert len(groups) in (4, 5)
+        assert [[piece.source for piece in group] for group in groups] == [
+            sources[:1], *[sources[1:2]] * 5, sources[2:4], sources[4:]
+        ]  # fmt: skip
+        assert max(piece.n_bytes for piece in flat) - min(piece.n_bytes for piece in flat[1:6]) <= 6
 
 
 def test_a_split_gives_the_same_blocks_of_typed_columns(tmp_path):

@@ -41,6 +41,72 @@ def test_gather_is_fancy_indexing_of_what_is_stacked(cases, picks, with_values):
     np.testing.assert_array_equal(oracles.dense(indptr, indices, values, width), stacked[rows])
 
 
+@st.composite
+def side_by_side(draw):
+    """Parts of a join, the matrix that each means, and the number of rows."""
+    n = draw(st.sampled_from([0, 1, 3, 64, 65, 130]))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    parts, meant = [], []
+    for kind in draw(
+        st.lists(st.sampled_from(["f4", "f8", "i8", "u1", "column", "ones", "csr"]), max_size=5)
+    ):
+        width = draw(st.integers(1, 4))
+        cells = rng.integers(-1, 2, (width, n)).T * (kind in ("f4", "csr") or 0.5)
+        if kind in ("ones", "csr"):
+            dense = np.abs(np.sign(cells)) if kind == "ones" else cells
+            indptr = np.append(0, np.cumsum((dense != 0).sum(axis=1))).astype(np.int64)
+            values = dense[dense != 0].astype(np.float32) if kind == "csr" else None
+            parts.append((indptr, np.nonzero(dense)[1].astype(np.int32), values, width))
+        elif kind == "column":
+            dense = cells[:, :1]
+            parts.append(dense[:, 0])
+        else:
+            dense = (np.abs(cells) if kind == "u1" else cells).astype(kind)
+            parts.append(dense if draw(st.booleans()) else np.ascontiguousarray(dense))
+        meant.append(dense)
+    return parts, meant, n
+
+
+@given(side_by_side())
+def test_columns_are_joined_side_by_side(case):
+    parts, meant, n = case
+    indptr, indices, values, finite = kernels.csr_join(parts, n)
+    matrix = np.concatenate([np.zeros((n, 0)), *meant], axis=1)
+    np.testing.assert_array_equal(oracles.dense(indptr, indices, values, matrix.shape[1]), matrix)
+    assert finite
+    assert (values is None) == all(isinstance(part, tuple) and part[2] is None for part in parts)
+    assert len(indices) == indptr[-1] == np.count_nonzero(matrix)
+    assert [a.dtype for a in (indptr, indices)] == [np.int64, np.int32]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e39])
+def test_a_join_says_whether_all_is_finite(value):
+    row = np.array([0, 1]), np.array([0], np.int32), np.full(1, np.nan, np.float32), 1
+    assert not kernels.csr_join([np.array([value])], 1)[3]
+    assert not kernels.csr_join([np.zeros(1), row], 1)[3]
+    assert kernels.csr_join([np.array([1e-50])], 1)[0].tolist() == [0, 0], "0 as float32"
+
+
+@pytest.mark.parametrize(
+    ("part", "error", "message"),
+    [
+        (np.zeros(3), ValueError, "one has 3 rows, 2 needed"),
+        (np.zeros((2, 1, 1)), TypeError, "one or two dimensions"),
+        (np.zeros(2, np.int32), TypeError, "parts: dtype is int32, float64 is needed"),
+        ((np.array([0, 1, 2]), np.array([0, 5], np.int32), None, 5), IndexError, "row 1, .*feature 5"),
+        ((np.array([0, 1, 2]), np.array([-1, 0], np.int32), None, 5), IndexError, "row 0, .*feature -1"),
+        ((np.array([0, 1, 9]), np.array([0, 0], np.int32), None, 5), ValueError, "indptr: row 1"),
+        ((np.array([0, 1]), np.array([0], np.int32), None, 5), ValueError, "one has 1 rows"),
+        ((np.array([0, 0, 0]), np.zeros(0, np.int32), None, -1), ValueError, "width: is -1"),
+        ((np.array([0, 0, 0]), np.zeros(0, np.int32), None, 2**31), ValueError, "fewer than 2.31"),
+        ((np.array([0, 0, 0]), np.zeros(0, np.int32)), TypeError, "tuples .indptr"),
+    ],
+)  # fmt: skip
+def test_what_is_joined_is_checked(part, error, message):
+    with pytest.raises(error, match=message):
+        kernels.csr_join([part], 2)
+
+
 def test_gather_checks_what_it_writes_to():
     block = small_block()
     csr = block["indptr"], block["indices"], block["values"]

@@ -128,6 +128,7 @@ __all__ = [
     "all_ones",
     "checksum",
     "csr_gather",
+    "csr_join",
     "csr_largest",
     "csr_logistic_gradient",
     "csr_margins",
@@ -241,6 +242,30 @@ def csr_gather(
         Changed in place; nnz must be that of the rows.  Values that a matrix leaves out are 1.
     """
     _native.csr_gather(blocks, rows, indptr, indices, values)
+
+
+def csr_join(
+    parts: list[Float32 | Float64 | Int64 | UInt8 | tuple[Int64, Int32, Float32 | None, int]], n_rows: int
+) -> tuple[Int64, Int32, Float32 | None, bool]:
+    """Columns side by side as one matrix of sparse rows.
+
+    Parameters
+    ----------
+    parts : list
+        Each a float32, float64, int64 or uint8 array (n_rows,) or (n_rows, width) in any order of memory, of
+        which those numbers are kept that are not 0 as float32; or sparse rows ``(indptr, indices,
+        values, width)`` with indices in [0, width), kept as they are.
+    n_rows : int
+
+    Returns
+    -------
+    indptr, indices, values
+        Entries of a row in the order of the parts; values are None if only sparse rows without values
+        are joined.
+    finite : bool
+        Whether all values are, as float32.
+    """
+    return _native.csr_join(parts, n_rows)
 
 
 def all_ones(values: Float32 | Float64) -> bool:

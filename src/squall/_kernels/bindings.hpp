@@ -19,6 +19,7 @@ void bind_csv(nanobind::module_& m);
 void bind_csv_columns(nanobind::module_& m);
 void bind_factorization(nanobind::module_& m);
 void bind_hashing(nanobind::module_& m);
+void bind_joining(nanobind::module_& m);
 void bind_libsvm(nanobind::module_& m);
 void bind_logistic(nanobind::module_& m);
 void bind_matrix_factorization(nanobind::module_& m);

@@ -8,6 +8,7 @@ NB_MODULE(_native, m) {
     squall::bind_csv_columns(m);
     squall::bind_factorization(m);
     squall::bind_hashing(m);
+    squall::bind_joining(m);
     squall::bind_libsvm(m);
     squall::bind_logistic(m);
     squall::bind_matrix_factorization(m);

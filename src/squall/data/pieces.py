@@ -15,15 +15,16 @@ from squall.data.streams import BOM, Piece, Text, is_splittable
 Each = Callable[[Callable[[Any], Any], list[Any]], list[Any]]  # calls a function for every item
 Split = Callable[[Input, list[int], Each], list[Piece]]  # cuts an input at about these places
 
-PIECE_BYTES = 64_000_000
-"""Of text that one task parses, about."""
+PIECE_BYTES = 32_000_000
+"""Of text that one task parses, at most about."""
 
 _CHUNK_BYTES = 1 << 20
+_LOOK_BYTES = 1 << 14
 _START = 0  # the place `csv_follow` calls the start of a record
 
 
 def grouped_pieces(inputs: list[Input], split: Split, each: Each) -> list[list[Piece]]:
-    """Pieces of the inputs in their order, in groups of about `PIECE_BYTES`.
+    """Pieces of the inputs in their order, in groups of up to about `PIECE_BYTES`.
 
     Parameters
     ----------
@@ -36,13 +37,15 @@ def grouped_pieces(inputs: list[Input], split: Split, each: Each) -> list[list[P
     groups: list[list[Piece]] = []
     held, held_bytes = list[Piece](), 0
     for source in inputs:
-        cuts = list(range(PIECE_BYTES, source.size, PIECE_BYTES)) if is_splittable(source) else []
+        # Of one size, so that those who parse them are done at about the same time.
+        n = -(-source.size // PIECE_BYTES) if is_splittable(source) else 1
+        cuts = [i * source.size // n for i in range(1, n)]
         for piece in split(source, cuts, each) if cuts else [Piece(source)]:
-            held.append(piece)
-            held_bytes += piece.n_bytes
-            if held_bytes >= PIECE_BYTES:
+            if held and held_bytes + piece.n_bytes > PIECE_BYTES:
                 groups.append(held)
                 held, held_bytes = [], 0
+            held.append(piece)
+            held_bytes += piece.n_bytes
     return [*groups, held] if held else groups
 
 
@@ -68,8 +71,13 @@ def split_csv(dialect: Dialect, source: Input, cuts: list[int], each: Each) -> l
     """Cut where the first record starts at or after each place.
 
     Whether a line end is within quotes depends on all text before it.  So each stretch is followed
-    from every state that it may begin in, apart from the others, and then they are joined.
+    from every state that it may begin in, apart from the others, and then they are joined.  Where
+    nothing is quoted a record starts behind the next line end.
     """
+    if not dialect.quote:
+        firsts = (_next_line(source, cut) for cut in cuts)
+        bounds = sorted({0, source.size, *(first for first in firsts if first < source.size)})
+        return [Piece(source, a, b) for a, b in pairwise(bounds)]
     edges = [0, *cuts, source.size]
     stretches = [_Stretch(source, a, b, dialect.delimiter, dialect.quote) for a, b in pairwise(edges)]
     starts, place = [0], _START
@@ -81,6 +89,17 @@ def split_csv(dialect: Dialect, source: Input, cuts: list[int], each: Each) -> l
         place = ends[place]
     bounds = [*starts, source.size]
     return [Piece(source, a, b) for a, b in pairwise(bounds)]
+
+
+def _next_line(source: Input, place: int) -> int:
+    """Where the first line starts at or after that byte; the size of the input if none does."""
+    with Text(source, place - 1) as text:
+        buffer, at = bytearray(_LOOK_BYTES), place - 1
+        while n := text.fill(memoryview(buffer)):
+            if (found := buffer.find(b"\n", 0, n)) >= 0:
+                return at + found + 1
+            at += n
+    return source.size
 
 
 def _follow(stretch: _Stretch) -> tuple[list[int], list[int]]:

@@ -147,14 +147,15 @@ class ImputeTransform(msgspec.Struct, frozen=True, tag="impute"):
             return _filled_text(name, column, self.texts[name])
         if name not in self.numbers:
             return column
-        fills = np.asarray(self.numbers[name])
-        check_width(name, column, len(fills), "imputer")
+        check_width(name, column, len(self.numbers[name]), "imputer")
         if isinstance(column, SparseColumn):
             if column.values is None:
                 return column
+            fills = np.asarray(self.numbers[name])
             values: Any = np.where(np.isnan(column.values), fills[column.indices], column.values)
             values = values.astype(column.values.dtype)
             return SparseColumn(column.indptr, column.indices, values, column.width)
+        fills = np.asarray(self.numbers[name])
         if isinstance(column, NumericColumn):
             return column if column.values.dtype == np.int64 else NumericColumn(_fill(column, fills)[:, 0])
         assert isinstance(column, DenseColumn)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-from typing import NamedTuple
-
 import msgspec
 import numpy as np
 
-from squall._kernels import all_ones
+from squall._kernels import all_ones, csr_join
 from squall.errors import DataError
 from squall.records import (
     Block,
+    Bytes,
     Column,
     ColumnSpec,
     CsrBlock,
@@ -29,15 +27,6 @@ from squall.records import (
 _MAX_FEATURES = 2**31 - 1
 _MAX_WEIGHT = 1e16
 """Optimisers add up squares of gradients, and those of rows of this weight still have room in float32."""
-
-
-class _Part(NamedTuple):
-    """Entries of some columns, row by row."""
-
-    indptr: Int64
-    indices: Int32
-    values: Float32 | None
-    width: int
 
 
 class FeatureLayout(msgspec.Struct, frozen=True):
@@ -100,26 +89,26 @@ class FeatureLayout(msgspec.Struct, frozen=True):
         weights = None if block.weights is None else _narrow_weights(block.weights)
         columns = [self._column(block, spec) for spec in self.columns]
         if not self.sparse:
+            self._check_finite(columns, block.n_rows)
             return DenseBlock(_dense(columns), labels, weights)
-        rows = _join(self._parts(columns), block.n_rows)
-        return CsrBlock(rows.indptr, rows.indices, rows.values, labels, weights, self.n_features)
+        parts = [_stored(c) if isinstance(c, SparseColumn) else _numbers(c) for c in columns]
+        if len(parts) == 1 and isinstance(parts[0], tuple):
+            self._check_finite(columns, block.n_rows)
+            return CsrBlock(*parts[0][:3], labels, weights, self.n_features)
+        indptr, indices, values, finite = csr_join(parts, block.n_rows)
+        if not finite:
+            self._check_finite(columns, block.n_rows)
+        return CsrBlock(indptr, indices, values, labels, weights, self.n_features)
 
     def _column(self, block: RawBlock, spec: ColumnSpec) -> Column:
         column = block.columns.get(spec.name)
         if column is None:
             raise DataError("the data has no such column", where=f"column {spec.name!r}")
-        _check_finite(spec, column, block.n_rows)
         return column
 
-    def _parts(self, columns: list[Column]) -> list[_Part]:
-        parts, offset = [], 0
-        for sparse, group in itertools.groupby(columns, lambda c: isinstance(c, SparseColumn)):
-            for part in map(_stored, group) if sparse else [_nonzero(_dense(list(group)))]:
-                if offset:
-                    part = part._replace(indices=part.indices + np.int32(offset))
-                parts.append(part)
-                offset += part.width
-        return parts
+    def _check_finite(self, columns: list[Column], n_rows: int) -> None:
+        for spec, column in zip(self.columns, columns, strict=True):
+            _check_finite(spec, column, n_rows)
 
 
 def _narrow_weights(weights: Float64) -> Float32:
@@ -171,37 +160,15 @@ def _dense(columns: list[Column]) -> Float32:
     return np.concatenate(matrices, axis=1, dtype=np.float32, casting="same_kind")
 
 
-def _nonzero(matrix: Float32) -> _Part:
-    rows, columns = np.nonzero(matrix)
-    indptr = np.zeros(len(matrix) + 1, dtype=np.int64)
-    np.cumsum(np.bincount(rows, minlength=len(matrix)), out=indptr[1:])
-    return _Part(indptr, columns.astype(np.int32), matrix[rows, columns], matrix.shape[1])
+def _numbers(column: Column) -> Float32 | Float64 | Int64 | Bytes:
+    assert isinstance(column, (NumericColumn, DenseColumn))
+    return column.values
 
 
-def _stored(column: Column) -> _Part:
-    assert isinstance(column, SparseColumn)
+def _stored(column: SparseColumn) -> tuple[Int64, Int32, Float32 | None, int]:
     values = column.values
     if values is not None:
         # Ones need not be stored, and hashed or one-hot data is nothing else.
-        values = None if all_ones(values) else values.astype(np.float32, copy=False)
-    return _Part(column.indptr, column.indices, values, column.width)
-
-
-def _join(parts: list[_Part], n_rows: int) -> _Part:
-    """Entries of all parts, row by row, in the order of the parts."""
-    if len(parts) == 1:
-        return parts[0]
-    lengths = [np.diff(p.indptr) for p in parts]
-    indptr = np.zeros(n_rows + 1, dtype=np.int64)
-    np.cumsum(np.sum(lengths, axis=0), out=indptr[1:])
-    indices = np.empty(indptr[-1], dtype=np.int32)
-    implicit = all(p.values is None for p in parts)
-    values = None if implicit else np.ones(indptr[-1], dtype=np.float32)
-    start = indptr[:-1].copy()
-    for part, length in zip(parts, lengths, strict=True):
-        target = np.repeat(start - part.indptr[:-1], length) + np.arange(len(part.indices))
-        indices[target] = part.indices
-        if values is not None and part.values is not None:
-            values[target] = part.values
-        start += length
-    return _Part(indptr, indices, values, sum(p.width for p in parts))
+        with np.errstate(over="ignore"):  # which is found out later
+            values = None if all_ones(values) else values.astype(np.float32, copy=False)
+    return column.indptr, column.indices, values, column.width
