@@ -85,7 +85,7 @@ def test_rows_of_zeros_have_a_rate_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "size"), [(10, 2), (300, 2), (1280, 3), (4096, 32), (8000, 64), (10**6, 244), (10**8, 512)]
+    ("rows", "size"), [(10, 4), (300, 4), (2048, 8), (4096, 32), (8000, 64), (10**6, 244), (10**8, 512)]
 )
 def test_small_data_gets_small_minibatches(rows: int, size: int) -> None:
     assert choose_batch_size(rows) == size
@@ -116,7 +116,7 @@ def test_a_fold_of_no_weight_is_no_judge() -> None:
     assert choose(DenseBlock(block.features, block.labels, weights)) == 0.001
 
 
-@pytest.mark.parametrize(("n_rows", "tried"), [(1000, 200), (1001, 2)])
+@pytest.mark.parametrize(("n_rows", "tried"), [(1000, 200), (1001, 4)])
 def test_the_minibatch_of_the_job_is_tried_unless_the_sample_is_a_part(
     n_rows: int, tried: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

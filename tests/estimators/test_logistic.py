@@ -94,7 +94,7 @@ def test_fitted_attributes(model):
     assert model.n_iter_ == 5
     assert model.stopped_ == "epochs"
     assert 0.001 <= model.learning_rate_ <= 10
-    assert model.batch_size_ == 2
+    assert model.batch_size_ == 4
 
 
 def test_fit_returns_the_model_itself():

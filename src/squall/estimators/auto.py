@@ -1,6 +1,6 @@
 """What ``"auto"`` means for the learning rate and the minibatch size.
 
-The minibatch has 64 rows, enough to amortise a step, or fewer (n² / 2¹⁹, down to 2) of less than
+The minibatch has 64 rows, enough to amortise a step, or fewer (n² / 2¹⁹, down to 4) of less than
 5,800 rows, which need the steps, or more (up to 512) where a pass would make more than 4,096.
 
 The learning rate is tried out.  No formula in the size of the rows fits all data: rare features
@@ -45,7 +45,7 @@ _STEEPEST = 3.0  # of plain descent, which a logistic loss lets go to 8 / ‖x�
 
 def choose_batch_size(n_rows: int) -> int:
     """The minibatch that ``"auto"`` stands for."""
-    return min(512, max(n_rows // 4096, min(64, max(2, n_rows**2 >> 19))))
+    return min(512, max(n_rows // 4096, min(64, max(4, n_rows**2 >> 19))))
 
 
 def choose_learning_rate(
