@@ -350,6 +350,18 @@ def test_held_out_loss_lands_in_its_epoch() -> None:
     assert machine.history[0].validation_loss == 0.25
 
 
+def test_a_restored_store_that_may_be_older_is_not_measured_as_the_newest_epoch() -> None:
+    def resumed(*, restored: bool) -> tuple[JobMachine, list[Command]]:
+        machine = make(1, 2, evaluates=True)
+        run(machine, Start(), report(0))  # the driver dies while epoch 0 is measured
+        return machine, run(machine, Resumed([5], restored=restored))
+
+    assert Evaluate(0) in resumed(restored=False)[1]
+    machine, commands = resumed(restored=True)
+    assert commands == [Launch(0, 2)]
+    assert run(machine, report(0, 2, epoch=1)) == [Evaluate(1)]
+
+
 def test_rows_that_a_dead_worker_could_not_report_are_counted_and_marked() -> None:
     machine = make(2, 2)
     run(machine, Start(rows=20), report(0, rows=10), report(1, rows=3, done=False))

@@ -12,7 +12,7 @@ from squall.driver.invocations import Invocations
 from squall.driver.machine import JobMachine
 from squall.driver.measuring import Measurer
 from squall.driver.session import Session
-from squall.driver.spec import JobSpec
+from squall.driver.spec import JobSpec, stopped_early
 from squall.errors import SettingError
 from squall.records import GO_ON, LEAVE, Plan, Situation, epoch_key, turn_key
 
@@ -58,7 +58,8 @@ class Execution:
                 store.control.request_stop(job)
             case events.Evaluate(epoch):
                 weights = session.weights()
-                assert weights is not None, "an epoch that is complete has made a model"
+                if weights is None:  # a store restored from before there was one, and no worker goes on
+                    raise stopped_early("workers had made a model", self._machine.reason)
                 self._measurer.start(epoch, weights)
             case events.Cancel(slot, attempt):
                 self._invocations.cancel((slot, attempt))

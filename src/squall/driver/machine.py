@@ -451,8 +451,10 @@ class JobMachine:
             for slot in self._slots:
                 self._set_done(slot)
             return self._finish_if_all_done(now)
-        measure = self._evaluate_newest()
-        if self.state == "finishing" and not (behind and self.reason == "epochs"):
+        goes_on = self.state == "running" or (behind and self.reason == "epochs")
+        # A restored store may be of before the newest epoch, or have no model yet: the next one is measured.
+        measure = [] if restored and goes_on else self._evaluate_newest()
+        if self.state == "finishing" and not goes_on:
             self.state = self.state if measure else "finished"
             return measure
         self.state, self.reason = "running", ""
