@@ -95,6 +95,7 @@ def test_no_jobs_are_told(tmp_path: Path) -> None:
     assert "no jobs in" in squall_("jobs", "--storage", tmp_path)
 
 
+@pytest.mark.slow
 def test_an_interrupted_job_is_gone_on_with(census: Path, tmp_path: Path, own_storage: Path) -> None:
     out = tmp_path / "m.squall"
     data = shutil.copy(census, tmp_path / "data.csv.gz")

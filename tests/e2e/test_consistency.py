@@ -80,7 +80,8 @@ def test_bsp_gives_the_same_bits_through_hand_overs(census: Path, store: str) ->
     assert all(sum(a.slot == slot for a in job.status().attempts) > 1 for slot in (0, 1))
 
 
-@pytest.mark.parametrize("consistency", [pytest.param("ssp", marks=pytest.mark.slow), "hsp"])
+@pytest.mark.slow
+@pytest.mark.parametrize("consistency", ["ssp", "hsp"])
 def test_short_lives_under_waiting(census: Path, consistency: str) -> None:
     job = submit(census, P(consistency), squall.LocalBackend(lifetime="2s"), epochs=30)
     assert loss_of(job) == pytest.approx(0.310, abs=0.006)

@@ -69,7 +69,8 @@ def test_a_job_killed_at_a_transition_ends_with_the_same_bits(
     assert job.bill is not None and job.bill.invocations == len(job.status().attempts)
 
 
-@pytest.mark.parametrize("moment", ["0:before", pytest.param("1:after", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["0:before", "1:after"])
 def test_a_job_that_began_warm_ends_with_the_same_bits(
     moment: str, tmp_path: Path, expected: np.ndarray
 ) -> None:
