@@ -77,6 +77,7 @@ class _IdTarget(Target):
 
     catalog: Catalog
     planned: int
+    _implicit = False  # whether they are choices
 
     def __init__(self, rate: float, epochs: int, known: Catalog | None) -> None:
         self.rate, self._epochs, self._known = rate, epochs, known
@@ -110,8 +111,7 @@ class _IdTarget(Target):
         ends = np.append(0, np.cumsum(counts)).astype(np.int64)
         seen = (different % len(items)).astype(np.int32)
         visits = self.planned + (0 if known is None else known.visits)
-        implicit = isinstance(self, ChoicesTarget)
-        self.catalog = Catalog(users, items, ends, seen, implicit, mean, scale, visits)
+        self.catalog = Catalog(users, items, ends, seen, self._implicit, mean, scale, visits)
 
 
 def _pairs(catalog: Catalog) -> tuple[Int32, Int32]:
@@ -171,6 +171,8 @@ class ChoicesTarget(_IdTarget):
 
     classes: npt.NDArray[Any] = np.empty(0)
     mean, deviation = 0.0, 1.0
+
+    _implicit = True
 
     def __init__(
         self, data: Dataset, rate: float, epochs: int, alpha: float, known: Catalog | None = None
