@@ -145,6 +145,11 @@ def test_predict_prints_to_standard_output_and_needs_no_label(cli: Run, small: P
         (["--label", "income-per-year", "--plan", "3:4,3:5"], "says twice what comes after epoch 3"),
         (["--label", "income-per-year", "--plan", "3:0"], "workers after epoch 3=0"),
         (["--label", "income-per-year", "--plan", "3:4@lots"], "'lots' is not a size"),
+        (["--label", "income-per-year", "--label-kind", "number"], "--label-kind"),
+        (
+            ["--label", "income-per-year", "--label-kind", "numbers"],
+            'are classes are read without label_kind="numbers"',
+        ),
     ],
 )
 def test_what_is_mistyped_is_explained(cli: Run, small: Path, words: list[str], told: str) -> None:
@@ -199,7 +204,9 @@ def test_several_classes_and_numbers_are_trained_and_predicted(cli: Run, tmp_pat
     _, out, _ = cli("predict", "c", classes)
     assert out.splitlines()[0] == "prediction,probability of low,probability of mid,probability of top"
     numbers = table(tmp_path / "numbers.csv", np.full(200, 500.0))
-    code, out, err = cli("train", "linear", numbers, "--label", "y", "--epochs", "40", "--out", "n")
+    numbers.write_text(numbers.read_text().replace(",", ";"))  # which is found out
+    code, out, err = cli("train", "linear", numbers, "--label", "y", "--epochs", "40", "--out", "n",
+                         "--label-kind", "numbers")  # fmt: skip
     assert code == 0, err
     assert "linear regression on 1 local function" in out and "R²" in out and "RMSE" in out
     _, out, _ = cli("predict", "n", numbers)

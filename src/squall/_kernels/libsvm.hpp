@@ -99,7 +99,7 @@ class LibsvmParser {
     int64_t n_lines = 0, n_rows = 0, n_dropped = 0, n_skipped = 0;
     int64_t least = std::numeric_limits<int64_t>::max(), largest = -1;  // indices as they stand in the text
     std::optional<bool> has_labels, has_qids;  // if nothing is given, as the first row
-    std::vector<double> label_values;  // different labels in the order of first sight
+    std::vector<double> label_values;          // different labels in the order of first sight
     std::vector<LibsvmProblem> problems;
 
     int32_t label_code(double label) {

@@ -206,7 +206,7 @@ def open_given(url: str, **file_settings: Any) -> Dataset:
     SettingError
         If one of them is given.
     """
-    typed = [f"--{name}" for name, value in file_settings.items() if value is not None]
+    typed = [f"--{name.replace('_', '-')}" for name, value in file_settings.items() if value is not None]
     if typed:
         raise SettingError(
             f"{', '.join(typed)}: for reading a file, and {url} is a data set that was read before",

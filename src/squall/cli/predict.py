@@ -51,7 +51,7 @@ def _open(model: Any, data: str, given: dict[str, Any], storage: str | None) -> 
         return squall.read_ratings(data, separator=separator, header=header, storage=storage)
     columns = (model.steps[0][1] if isinstance(model, squall.Pipeline) else model).columns_in_
     text = [c.name for c in columns if c.kind == "categorical"]
-    delimiter = (given["delimiter"] or ",").replace("\\t", "\t")
+    delimiter = (given["delimiter"] or "auto").replace("\\t", "\t")
     return _read(data, text, header=given["header"] is not False, delimiter=delimiter, storage=storage)
 
 

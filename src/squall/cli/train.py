@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import squall
 from squall.cli.chaos import parse_chaos
@@ -20,6 +20,7 @@ from squall.cli.strategies import parse_strategy
 from squall.cli.trainable import OPTIONS, SETTINGS, Trainable, check_options
 from squall.config import DEFAULT_PRICES, Problems
 from squall.data.dataset import Dataset
+from squall.data.labels import LABEL_KINDS, LabelKind
 from squall.data.objects import ObjectStore, default_storage
 from squall.driver.ledger import load_prices
 from squall.driver.resuming import find_interrupted
@@ -41,6 +42,7 @@ class TrainOptions:
     model: str
     data: str
     label: str | None
+    label_kind: str | None
     out: Path
     workers: str
     memory: str
@@ -113,13 +115,15 @@ def _read(options: TrainOptions, trainable: Trainable) -> Dataset:
         return squall.read_csv(
             options.data,
             label=options.label,
+            label_kind=cast(LabelKind, options.label_kind or "auto"),  # checked before
             header=options.header is not False,
-            delimiter=(options.delimiter or ",").replace("\\t", "\t"),
+            delimiter=(options.delimiter or "auto").replace("\\t", "\t"),
             categorical=options.categorical,
             storage=options.storage,
         )
     data = open_given(
         options.data,
+        label_kind=options.label_kind,
         delimiter=options.delimiter,
         header=options.header,
         categorical=options.categorical or None,
@@ -179,6 +183,8 @@ def _settings(options: TrainOptions) -> tuple[squall.Run, Any, Trainable]:
         problems.add(f"--test {options.test:g} must be at least 0 and below 1")
     if not options.test and (options.early_stopping is not None or options.target_loss is not None):
         problems.add("--early-stopping and --target-loss need held-out rows, and --test 0 leaves none")
+    if options.label_kind is not None:
+        problems.choice("--label-kind", options.label_kind, LABEL_KINDS)
     strategy = parse_strategy(problems, options.strategy, asdict(options))
     model = None if trainable is None else _model(problems, trainable, options, given)
     if model is not None:
