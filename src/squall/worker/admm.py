@@ -48,7 +48,8 @@ class ADMM(msgspec.Struct, frozen=True, tag="admm", repr_omit_defaults=True):
     `LogisticRegression` and `LinearRegression`, with l1 and l2 penalties as set there.  A worker holds
     all its rows in memory.  An epoch of the history is a round.  Any store will do, an object store too.
 
-    The metric is the workers' mean Hessian, or of more than 2,000 coefficients its diagonal; rho is balanced
+    Coefficients are of features that occur in some row; those of others are 0, or without a penalty where
+    they began.  The metric is the workers' mean Hessian, or of more than 2,000 its diagonal; rho is balanced
     and rounds are accelerated (Boyd et al. 2011; Aytekin & Johansson 2019;
     :mod:`squall.optim.consensus` has the equations).
 
