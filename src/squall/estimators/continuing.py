@@ -34,6 +34,18 @@ class OptimizerState:
         mine = self.optimizer
         return (mine.name, is_lazy(mine)) == (optimizer.name, is_lazy(optimizer))
 
+    def tensors(self) -> dict[str, npt.NDArray[Any]]:
+        """(saving) Its arrays by name."""
+        return {"optimizer_state": self.values, "optimizer_step": np.array([self.step])}
+
+    @classmethod
+    def from_tensors(cls, optimizer: OptimizerSpec, tensors: dict[str, npt.NDArray[Any]], rows: int) -> Self:
+        """(loading) What `tensors` gave; ValueError if it is not of a table of so many rows."""
+        values, step = tensors["optimizer_state"], int(tensors["optimizer_step"][0])
+        if values.dtype != np.float32 or values.ndim != 2 or len(values) != rows or step < 0:
+            raise ValueError(f"the optimiser's state has shape {values.shape}, at step {step}")
+        return cls(optimizer, values, step)
+
 
 class ContinuingModel(BaseModel):
     """A model of weights with which another training can begin.
