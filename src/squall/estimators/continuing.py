@@ -18,6 +18,7 @@ from squall.estimators.predecessors import Part, Predecessor, check_same_columns
 from squall.estimators.progress import wait_showing_progress
 from squall.estimators.targets import ClassTarget, Target
 from squall.optim import is_lazy
+from squall.protocols import Model
 from squall.records import ColumnSpec, Float32, OptimizerSpec
 
 
@@ -59,8 +60,8 @@ class ContinuingModel(BaseModel):
     _n_parts = 0  # calls of partial_fit so far
     _keeps_state = True
 
-    def _starting_weights(self, target: Target) -> Float32:
-        """The fitted weights (rows, dim), for labels in the units of ``target``."""
+    def _starting_weights(self, target: Target, model: Model) -> Float32:
+        """The fitted weights (rows, dim) in the table of ``model``, for labels in the units of ``target``."""
         raise NotImplementedError
 
     def _target_of_parts(self, data: Dataset, classes: Any) -> Target:
@@ -79,8 +80,8 @@ class ContinuingModel(BaseModel):
     def _as_predecessor(self, *, goes_on: bool) -> Predecessor:
         kept = self._optimizer_state if goes_on else None
 
-        def begin(target: Target, optimizer: OptimizerSpec) -> Beginning:
-            weights = self._starting_weights(target)
+        def begin(target: Target, model: Model, optimizer: OptimizerSpec) -> Beginning:
+            weights = self._starting_weights(target, model)
             if kept is None or not kept.fits(optimizer):
                 return Beginning(weights)
             return Beginning(weights, kept.values, kept.step)
