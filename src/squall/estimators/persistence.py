@@ -1,8 +1,8 @@
 """Saving and loading fitted models: one safetensors file, plain data, no pickle.
 
-The file's tensors are the model's parameters and the optimiser's state; its metadata holds, as JSON, the estimator's
-settings, the columns it was fitted on, the label map and the fitted transforms, and the checksum
-of the whole file, taken with zeros in its own place.
+The file's tensors are the model's parameters and the optimiser's state; its metadata holds, as JSON,
+the estimator's settings, the columns it was fitted on, the label map and the fitted transforms, and
+the checksum of the whole file, taken with zeros in its own place.
 """
 
 from __future__ import annotations

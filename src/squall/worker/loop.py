@@ -192,9 +192,7 @@ def _train_block(
     return done - began
 
 
-def reason_to_end(
-    task: WorkerTask, control: Control, guard: TimeGuard, reserve_s: float = 0.0
-) -> End | None:
+def reason_to_end(task: WorkerTask, control: Control, guard: TimeGuard, reserve_s: float = 0.0) -> End | None:
     """Why this attempt has to end now, or that much later, if it has to."""
     if control.stop_requested(task.job):
         return "stopped"

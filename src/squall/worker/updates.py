@@ -230,7 +230,7 @@ class MetUpdates:
         return weights
 
     def _hold_s(self) -> float:
-        """For how long the first request may wait: many short waits add up, and nothing else looks at them."""
+        """For how long a first request may wait: short waits add up, and nobody else looks at the time."""
         return 0.0 if self._interrupted() else HOLD_S
 
     def _exchange_at_once(self, update: Update | None, pull: Int64, stamp: Stamp) -> Float32:
