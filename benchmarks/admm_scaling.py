@@ -22,7 +22,8 @@ from admm import Problem, clicks
 
 from squall.models.logistic import LogisticModel
 from squall.models.objectives import ShareObjective
-from squall.optim.consensus.admm import Consensus, ConsensusSettings, Contribution
+from squall.optim.consensus.admm import Consensus
+from squall.optim.consensus.agreement import ConsensusSettings, Contribution
 from squall.optim.consensus.metrics import Penalty
 from squall.optim.consensus.participant import Participant
 from squall.records import CsrBlock

@@ -499,6 +499,33 @@ def test_the_budget_stops_the_job_before_it_is_spent() -> None:
     assert 0.9 * budget < machine.ledger.bill(now).total_usd <= budget
 
 
+def test_the_budget_has_room_for_the_records_of_the_end_and_for_a_worker_that_is_still_starting() -> None:
+    def spent_when_stopped(*events: Event, later_s: float) -> float:
+        machine = make(1, budget_usd=1e-4)
+        run(machine, Start(), *events)
+        now = 1.0
+        while not machine.handle(Tick(), now):
+            now += 0.01
+        return machine.ledger.bill(now + later_s).total_usd
+
+    prices = load_prices("aws-lambda-us-east-1")
+    left = 1e-4 - 2 * (prices.object_put + prices.object_get)
+    assert spent_when_stopped(report(0), later_s=0.25) == pytest.approx(left, rel=0.01)
+    assert spent_when_stopped(later_s=0.25 + 0.35) == pytest.approx(left, rel=0.01)
+
+
+def test_ticks_that_come_late_leave_more_time_for_stopping_but_not_for_ever() -> None:
+    def stops(*ticks: float) -> bool:
+        machine = make(1, deadline_s=10.0)
+        run(machine, Start(), report(0))
+        return [bool(machine.handle(Tick(), now)) for now in ticks].count(True) > 0
+
+    assert not stops(9.0, 9.05, 9.1)
+    assert stops(8.0, 8.05, 9.3)
+    assert not stops(8.0, 8.05, 8.1, 8.15, 8.2, 8.25, 9.0, 9.05)
+    assert not stops(0.0, 8.0), "the client slept, perhaps; it does not always"
+
+
 def test_a_loss_that_is_good_enough_ends_the_job() -> None:
     machine = make(1, 9, evaluates=True, target_loss=0.3)
     run(machine, Start(), report(0, epoch=0), Evaluated(0, HeldOut(0.31, 0.9, 100)), report(0, epoch=1))

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_matrix
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 
@@ -115,6 +116,47 @@ def test_a_killed_worker_leaves_no_trace(best: float, expected: np.ndarray, mini
     assert np.array_equal(fitted.coef_, expected) and fitted.n_iter_ > 12
     killed = [a for a in job.status().attempts if a.outcome.kind is OutcomeKind.KILLED]
     assert [a.slot for a in killed] == [minibatch % 2]
+
+
+WIDE, OCCURRING = 5000, np.sort(np.random.default_rng(3).choice(5000, 12, replace=False))
+
+
+def scattered(X: np.ndarray) -> csr_matrix:
+    """The same columns, far apart in a space that is wider than a whole metric may be."""
+    columns = np.tile(OCCURRING, len(X))
+    return csr_matrix((X.ravel(), columns, np.arange(len(X) + 1) * len(OCCURRING)), (len(X), WIDE))
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_features_that_occur_nowhere_cost_nothing_and_change_nothing(n_classes: int) -> None:
+    X, y = data()
+    y = y + (X[:, 0] > 0.1) if n_classes == 3 else y
+    run = squall.Run(workers=2, store="tcp", random_state=0)
+    narrow, wide = (
+        squall.LogisticRegression(l1=1e-3, l2=L2, strategy=A()).fit(rows, y, run=run, validation=(rows, y))
+        for rows in (csr_matrix(X), scattered(X))
+    )
+    assert wide.coef_.shape[1] == WIDE and wide.n_iter_ == narrow.n_iter_
+    assert np.array_equal(wide.coef_[:, OCCURRING], narrow.coef_)
+    assert np.array_equal(wide.intercept_, narrow.intercept_)
+    assert np.count_nonzero(wide.coef_) == np.count_nonzero(narrow.coef_) > 0
+    assert wide.history_[-1].validation_loss == narrow.history_[-1].validation_loss
+    sent = [[record.phases.bytes_out for record in model.history_[1:]] for model in (wide, narrow)]
+    assert sent[0] == sent[1]
+
+
+@pytest.mark.parametrize(("l2", "kept"), [(0.0, 0.5), (1e-3, 0.0)])
+def test_a_warm_start_keeps_what_has_no_slope_unless_there_is_a_penalty(l2: float, kept: float) -> None:
+    X, y = data(300)
+    model = squall.LogisticRegression(l2=l2, strategy=A(tol=1e-3), warm_start=True)
+    with squall.Run(workers=1):
+        model.fit(scattered(X), y)
+        assert model.coef_[0, 0] == 0.0 and OCCURRING[0] > 0
+        model.coef_[0, 0] = 0.5
+        before = model.coef_[0, OCCURRING].copy()
+        model.fit(scattered(X), y)
+    assert model.coef_[0, 0] == kept
+    np.testing.assert_allclose(model.coef_[0, OCCURRING], before, atol=0.1)
 
 
 def test_least_squares_and_softmax() -> None:

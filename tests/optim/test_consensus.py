@@ -16,7 +16,8 @@ from squall.models.linear import LinearModel
 from squall.models.logistic import LogisticModel
 from squall.models.objectives import ShareObjective
 from squall.models.softmax import SoftmaxModel
-from squall.optim.consensus.admm import Consensus, ConsensusSettings
+from squall.optim.consensus.admm import Consensus
+from squall.optim.consensus.agreement import ConsensusSettings
 from squall.optim.consensus.anderson import coefficients
 from squall.optim.consensus.exchange import decoded, encoded
 from squall.optim.consensus.grid import Grid

@@ -19,7 +19,7 @@ from squall.models import model_from_dict
 from squall.records import Registration
 from squall.store.table import ParameterTable
 from squall.testing.strategies import Workers, jobs
-from squall.worker.rounds import Keeper, latest, packed, shown, unpacked
+from squall.worker.keeping import Keeper, latest, packed, shown, unpacked
 
 Make = Callable[..., Workers]
 

@@ -154,6 +154,11 @@ class Ledger:
         """What others have used for this job: maps that looked at its data."""
         self._added += bills
 
+    @property
+    def record_usd(self) -> float:
+        """What it costs to put one record of the job into the object store, and to look for a newer one."""
+        return self._prices.object_put + self._prices.object_get
+
     def bill(self, now: float) -> Bill:
         """Everything so far; running invocations count up to ``now``."""
         running = sum(self._round(now - each.since) * each.gb for each in self._running.values())

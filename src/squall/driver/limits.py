@@ -8,6 +8,26 @@ from squall.driver.ledger import Ledger
 
 
 @dataclass(frozen=True, slots=True)
+class Stopping:
+    """What ending a job takes, all of which has to fit into its limits.
+
+    Attributes
+    ----------
+    takes_s : float
+        Time until it has ended.
+    bills_s : float
+        Time for which functions are billed until then: longer while one is still starting, which hears of
+        the stop only when it has.
+    records : int
+        Records of the end that go to the object store.
+    """
+
+    takes_s: float = 0.0
+    bills_s: float = 0.0
+    records: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """What ends a job early, and what it survives.
 
@@ -45,12 +65,14 @@ class Limits:
     replaces_stragglers: bool = False
     ramp: int = 100
 
-    def reached(self, ledger: Ledger, at: float) -> str:
-        """The limit of time or money that has been passed by then: its name, or nothing."""
-        if self.deadline_s is not None and at > self.deadline_s:
+    def reached(self, ledger: Ledger, now: float, stops: Stopping) -> str:
+        """The limit of time or money that would be passed if stopping began later: its name, or nothing."""
+        if self.deadline_s is not None and now + stops.takes_s > self.deadline_s:
             return "deadline"
-        if self.budget_usd is not None and ledger.bill(at).total_usd > self.budget_usd:
-            return "budget"
+        if self.budget_usd is not None:
+            ended = ledger.bill(now + stops.bills_s).total_usd + stops.records * ledger.record_usd
+            if ended > self.budget_usd:
+                return "budget"
         return ""
 
     def good_enough(self, best: tuple[float, int], epoch: int) -> str:

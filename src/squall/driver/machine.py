@@ -20,6 +20,8 @@ commands.  Times are seconds since the job began.
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from squall.driver import causes
@@ -49,7 +51,7 @@ from squall.driver.events import (
 )
 from squall.driver.ledger import Ledger
 from squall.driver.legs import Legs
-from squall.driver.limits import Limits
+from squall.driver.limits import Limits, Stopping
 from squall.driver.ramp import Ramp
 from squall.driver.slots import Slot
 from squall.driver.stragglers import Paces
@@ -68,6 +70,10 @@ from squall.records import (
 
 STOP_MARGIN_S = 0.25
 """Time that stopping takes; deadline and budget count it in."""
+
+_STARTING_S = 0.35  # that a worker may still be billed for before it can hear of a stop
+_TICK_S, _LATEST_S = 0.1, 1.0  # a tick that comes later shows that the client is held up, as stopping will be
+_RECORDS = 2  # that are written when a job ends: its log's last event and its record
 
 _LEAD_S = 0.3  # and half as long again as it takes to start, a stand-by is given before its turn comes
 
@@ -124,6 +130,8 @@ class JobMachine:
         self._moved_at = 0.0  # when some worker was last known to get further
         self._stop_at: float | None = None
         self._started_at = 0.0
+        self._ticked_at = math.inf
+        self._late_s = 0.0  # by which ticks have been late
         self._notes: dict[str, str] = {}  # what its user should know
 
     @property
@@ -508,12 +516,23 @@ class JobMachine:
                 return []
             self._stop_at = None
             return [CancelAll()]
-        limit = self._limits.reached(self.ledger, now if self.state == "finishing" else now + STOP_MARGIN_S)
+        if self.state == "running":
+            late_s = min(now - self._ticked_at - _TICK_S, _LATEST_S)
+            self._late_s, self._ticked_at = max(late_s, 0.5 * self._late_s), now
+        limit = self._limits.reached(self.ledger, now, self._stopping())
         if limit:
             return self._stop(limit, now)
         if self.state != "running":
             return []
         return [*self._replace_silent(now), *self._relieve_stragglers(now)]
+
+    def _stopping(self) -> Stopping:
+        """What it would take to end the job now."""
+        if self.state == "finishing":
+            return Stopping(records=_RECORDS)
+        takes_s = STOP_MARGIN_S + self._late_s
+        starting = any(slot.running and not slot.heard for slot in self._slots)
+        return Stopping(takes_s, takes_s + _STARTING_S * starting, _RECORDS)
 
     def _replace_silent(self, now: float) -> list[Command]:
         """Give up workers that hang, or whose host has gone without a word; successors fence them."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
-from typing import Self
 
 from squall.store import wire
+from squall.store.closing import Closing
 from squall.store.connection import Connection, UnixConnection
 from squall.store.stat import ShardStat
 from squall.store.tcp import connections
@@ -15,7 +14,7 @@ SNAPSHOT_TIMEOUT_S = 3600.0
 """Seconds that a snapshot may take."""
 
 
-class StoreAdmin:
+class StoreAdmin(Closing):
     """Connections to all shards of a store.
 
     Parameters
@@ -54,11 +53,3 @@ class StoreAdmin:
         """Disconnect; idempotent."""
         for shard in self._shards:
             shard.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

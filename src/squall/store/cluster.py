@@ -18,8 +18,6 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 from urllib.parse import urlsplit
 
 import msgspec
@@ -27,6 +25,7 @@ import msgspec
 from squall.config import Problems
 from squall.errors import StoreError
 from squall.log import get_logger
+from squall.store.closing import Closing
 from squall.store.placement import MAX_SHARDS
 from squall.store.process import server_environment
 from squall.store.serving import BACKLOG
@@ -184,7 +183,7 @@ def is_loopback(host: str) -> bool:
     return host == "localhost"
 
 
-class StoreCluster:
+class StoreCluster(Closing):
     """The shards of one store, started together; a shard that dies is started again.
 
     Parameters
@@ -328,14 +327,6 @@ class StoreCluster:
             listener.close()
             if self._settings.is_unix:
                 Path(self._settings.listen.removeprefix("unix:")).unlink(missing_ok=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 _open: weakref.WeakSet[StoreCluster] = weakref.WeakSet()

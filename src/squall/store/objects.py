@@ -7,11 +7,9 @@ which the object store counts.
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Self
-
 from squall.protocols import Objects, Tables
 from squall.registry import OBJECTS
+from squall.store.closing import Closing
 from squall.store.connection import Patience
 from squall.store.object_blobs import ObjectBlobs
 from squall.store.object_control import ObjectControl
@@ -31,7 +29,7 @@ def connect(address: str, token: str = "", patience: Patience | None = None) -> 
     return ObjectsStore(OBJECTS.load("default")(address))
 
 
-class ObjectsStore:
+class ObjectsStore(Closing):
     """One process's view of the store; it belongs to the thread that made it.
 
     Parameters
@@ -67,11 +65,3 @@ class ObjectsStore:
     def close(self) -> None:
         """Give idle connections back; idempotent."""
         self.objects.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -12,11 +12,11 @@ import threading
 import time
 import weakref
 from pathlib import Path
-from types import TracebackType
 from typing import IO, TypeVar
 
 from squall.errors import StoreError
 from squall.store import wire
+from squall.store.closing import Closing
 from squall.store.connection import UnixConnection
 from squall.store.opening import StoreAddress
 
@@ -41,7 +41,7 @@ IDLE_S = 60.0
 """Seconds that the warm store outlives its last job."""
 
 
-class StoreProcess:
+class StoreProcess(Closing):
     """A server process that ends with this one, however this one ends.
 
     Made by :meth:`start`.  A forked child of this process neither owns nor may use it.
@@ -178,14 +178,6 @@ class StoreProcess:
             os.close(self._owner_fd)  # or the child would keep the server alive
             self._popen.returncode = 0  # it is not this process's to wait for
             self._errors.close()
-
-    def __enter__(self) -> StoreProcess:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<StoreProcess {self.pid} at {self._address}>"

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
-from typing import Self
 
 from squall.records import Registration, Report
 from squall.store import wire
+from squall.store.closing import Closing
 from squall.store.connection import Connection
 from squall.store.remote_blobs import RemoteBlobs, part_of_wait
 
 
-class RemoteStore:
+class RemoteStore(Closing):
     """One process's view of a store; it belongs to the thread that made it."""
 
     def __init__(self, connection: Connection) -> None:
@@ -31,14 +30,6 @@ class RemoteStore:
     def close(self) -> None:
         """Disconnect; idempotent."""
         self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class RemoteControl:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -31,6 +30,7 @@ from squall.records import (
 )
 from squall.store import wire
 from squall.store.calls import RowsCaller
+from squall.store.closing import Closing
 from squall.store.connection import Connection
 from squall.store.contents import check_whole, dump_table, load_table
 from squall.store.meetings import ENCODINGS, meet
@@ -42,7 +42,7 @@ from squall.store.tcp import StopFlags, TcpConnection, TcpControl
 _Result = TypeVar("_Result")
 
 
-class ShardedStore:
+class ShardedStore(Closing):
     """One process's view of a store of several shards; it belongs to the thread that made it.
 
     Parameters
@@ -81,14 +81,6 @@ class ShardedStore:
         """Disconnect; idempotent."""
         for shard in self._shards:
             shard.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class ShardedTables:

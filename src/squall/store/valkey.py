@@ -13,8 +13,7 @@ import hashlib
 import os
 import time
 from collections.abc import Iterator, Sequence
-from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit
 
 import valkey
@@ -30,6 +29,7 @@ from valkey.exceptions import (
 
 from squall.errors import StoreError, StoreFullError, StoreLostError
 from squall.protocols import Tables
+from squall.store.closing import Closing
 from squall.store.connection import REPLY_TIMEOUT_S, Patience
 from squall.store.opening import no_tables
 from squall.store.valkey_blobs import ValkeyBlobs
@@ -87,7 +87,7 @@ def connect(address: str, token: str = "", patience: Patience | None = None) -> 
     return store
 
 
-class ValkeyStore:
+class ValkeyStore(Closing):
     """One process's view of the server; it belongs to the thread that made it.
 
     Parameters
@@ -125,14 +125,6 @@ class ValkeyStore:
     def close(self) -> None:
         """Disconnect; idempotent."""
         self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class ValkeyConnection:

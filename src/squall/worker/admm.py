@@ -11,9 +11,10 @@ import numpy as np
 from squall.config import Problems, is_integer, is_number
 from squall.models import model_from_dict
 from squall.protocols import Model, Store, Strategy
-from squall.records import Float32, TableContents, WorkerTask
+from squall.records import Float32, TableContents, TableSpec, WorkerTask
 from squall.worker.consensus import ConsensusRounds
-from squall.worker.rounds import packed, shown, start_key, unpacked
+from squall.worker.keeping import packed, shown, start_key, unpacked
+from squall.worker.occurring import Occurring
 
 MAX_SHARDS = 4096
 _INTEGERS = ("max_rounds", "acceleration", "shards")
@@ -47,7 +48,8 @@ class ADMM(msgspec.Struct, frozen=True, tag="admm", repr_omit_defaults=True):
     `LogisticRegression` and `LinearRegression`, with l1 and l2 penalties as set there.  A worker holds
     all its rows in memory.  An epoch of the history is a round.  Any store will do, an object store too.
 
-    The metric is the workers' mean Hessian, or of more than 2,000 coefficients its diagonal; rho is balanced
+    Coefficients are of features that occur in some row; those of others are 0, or without a penalty where
+    they began.  The metric is the workers' mean Hessian, or of more than 2,000 its diagonal; rho is balanced
     and rounds are accelerated (Boyd et al. 2011; Aytekin & Johansson 2019;
     :mod:`squall.optim.consensus` has the equations).
 
@@ -179,11 +181,15 @@ class ADMM(msgspec.Struct, frozen=True, tag="admm", repr_omit_defaults=True):
         spec = model_from_dict(task.model).table(task.table, task.optimizer)
         weights = shown(store, task)
         if weights is None:
-            start = store.blobs.get(start_key(task.job))
-            if start is None:
-                return None
-            weights = unpacked(start)["z"].astype(np.float32)
-        return weights.reshape(spec.rows, spec.dim)
+            return _begun(store, task, spec)
+        weights, occurring = weights.reshape(-1, spec.dim), Occurring.get(store, task.job)
+        if occurring is None:
+            return weights
+        penalized = task.optimizer.l1 > 0 or task.optimizer.l2 > 0
+        others = None if penalized else _begun(store, task, spec)
+        return occurring.spread(
+            weights, np.zeros((spec.rows, spec.dim), np.float32) if others is None else others
+        )
 
     def bind(
         self,
@@ -213,3 +219,9 @@ class ADMM(msgspec.Struct, frozen=True, tag="admm", repr_omit_defaults=True):
             self.partial,
             shards=None if isinstance(self.shards, str) else self.shards,
         )
+
+
+def _begun(store: Store, task: WorkerTask, spec: TableSpec) -> Float32 | None:
+    """The point that all began with, if it was given; (rows, dim)."""
+    start = store.blobs.get(start_key(task.job))
+    return None if start is None else unpacked(start)["z"].astype(np.float32).reshape(spec.rows, spec.dim)

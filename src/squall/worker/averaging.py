@@ -16,18 +16,17 @@ from squall.models import model_from_dict
 from squall.protocols import Model, Store, Strategy
 from squall.records import Block, Float32, Int32, Registration, Steps, TableContents, WorkerTask
 from squall.store.table import ParameterTable
-from squall.worker.rounds import (
+from squall.worker.keeping import (
     SPEAKER,
     Arrays,
     Keeper,
-    Meeting,
-    Rounds,
     latest,
     packed,
     shown,
     start_key,
     unpacked,
 )
+from squall.worker.rounds import Meeting, Rounds
 
 KEEP_S = 5.0
 """Seconds of work after which a worker keeps what it has, also between two meetings."""

@@ -20,7 +20,8 @@ import numpy as np
 
 from squall.protocols import Store
 from squall.records import Float64, WorkerTask
-from squall.worker.rounds import HOLD_S, packed, unpacked
+from squall.worker.keeping import packed, unpacked
+from squall.worker.rounds import HOLD_S
 
 _PATIENCE_S = 2.0  # with a slot that had won the right to add up
 _KEPT = 4  # sums that stay in the store, for those who come late

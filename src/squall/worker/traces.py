@@ -17,7 +17,8 @@ import numpy.typing as npt
 from squall.errors import StoreError
 from squall.protocols import Store
 from squall.records import WorkerTask
-from squall.worker.rounds import HOLD_S, SPEAKER, Arrays, packed, unpacked
+from squall.worker.keeping import SPEAKER, Arrays, packed, unpacked
+from squall.worker.rounds import HOLD_S
 
 _COMMON = "common"
 

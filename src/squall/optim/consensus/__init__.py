@@ -8,9 +8,9 @@ with an f_w of its own.  In the metric M (symmetric, positive definite), with sc
     z⁺  = argmin h(z) + W/2·‖z − mean_w(x̂_w + u_w)‖²_M    from sums alone: `metrics`
     u_w⁺ = u_w + x̂_w − z⁺
 
-`admm` is one worker's part: it gives out one array a round, and goes on with the sum of all workers'
-arrays.  Everything that all have in common (z, the metric, what is decided) is computed by each from
-the same sums, so there is no master.
+`participant` is one worker's part: it gives out one array a round, and goes on with the sum of all workers'
+arrays (`agreement` has what they say).  Everything that all have in common (z, the metric, what is decided)
+is computed by each from the same sums, in `admm`, so there is no master.
 
 Sources: Boyd et al., "Distributed optimization and statistical learning via the alternating direction
 method of multipliers", 2011 (§3.3 stopping, §3.4.3 over-relaxation, §7.1 consensus); Aytekin &

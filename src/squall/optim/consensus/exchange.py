@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from squall.optim.consensus.admm import Consensus, ConsensusSettings, Contribution
+from squall.optim.consensus.admm import Consensus
+from squall.optim.consensus.agreement import ConsensusSettings, Contribution
 from squall.records import Float64, Numbers
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,6 +11,7 @@ import numpy as np
 from squall._kernels.objectives import quadratic_descent
 from squall.records import Float64
 
+_FULL_RIDGE, _DIAGONAL_FLOOR = 1e-4, 1e-8  # of the mean diagonal
 _SWEEPS = 4  # of coordinate descent between two exact descents
 _ATTEMPTS = 200
 _EXACT = 1e-12  # violation of optimality, of the right-hand side's largest element
@@ -115,6 +117,32 @@ class MatrixMetric:
         if penalty.l1 == 0:
             return _solved(q + np.diag(penalty.ridge(len(v))), b)
         return _elastic_net(q, b, penalty, start)
+
+
+def metric_of(curvature: Float64, n_slots: int, penalty: Penalty, *, full: bool) -> Metric:
+    """Mean curvature + l2 / W, or its diagonal: the metric where ρ is 1.
+
+    Parameters
+    ----------
+    curvature : ndarray of shape (n * n,), or (n,) unless ``full``
+        The sum of all workers' Hessians, or of their diagonals.
+    n_slots : int
+        Workers, W.
+    penalty : Penalty
+    full : bool
+    """
+    mean = curvature / n_slots
+    n = math.isqrt(len(mean)) if full else len(mean)
+    ridge = penalty.ridge(n) / n_slots
+    if not full:
+        weights = mean + ridge
+        floor = max(_DIAGONAL_FLOOR * float(weights.mean()), np.finfo(float).tiny)
+        return DiagonalMetric(np.maximum(weights, floor))
+    matrix = mean.reshape(n, n).copy()
+    diagonal = np.diagonal(matrix)
+    floor = max(_FULL_RIDGE * float(diagonal.mean()), np.finfo(float).tiny)
+    np.fill_diagonal(matrix, diagonal + ridge + floor)
+    return MatrixMetric(matrix)
 
 
 def _solved(matrix: Float64, right: Float64) -> Float64:

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from squall.optim.consensus.admm import Consensus, Contribution, Decision, Round, Trace, mixed
+from squall.optim.consensus.admm import Consensus, mixed
+from squall.optim.consensus.agreement import Contribution, Decision, Round, Trace
 from squall.optim.consensus.metrics import DiagonalMetric, MatrixMetric
 from squall.optim.consensus.subproblem import (
     LazyNewton,
