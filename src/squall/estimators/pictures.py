@@ -48,21 +48,23 @@ def new_axes(n_rows: int, n_columns: int, *, shown: bool, alike: bool = True) ->
     """
     size = (_PANEL * n_columns + 0.8, _PANEL * n_rows)
     try:
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+        layout = ConstrainedLayoutEngine(w_pad=0.1)
         if shown:
             from matplotlib import pyplot
 
-            figure = pyplot.figure(figsize=size, layout="constrained")
+            figure = pyplot.figure(figsize=size, layout=layout)
         else:
             from matplotlib.figure import Figure
 
-            figure = Figure(figsize=size, layout="constrained")
+            figure = Figure(figsize=size, layout=layout)
     except ModuleNotFoundError as error:
         raise MissingExtraError(
             f"pictures need {error.name}, which is not installed",
             where="plot",
             fix="pip install 'squall[plot]', or look at `squall plot JOB` in a terminal",
         ) from error
-    figure.get_layout_engine().set(w_pad=0.1)
     return list(figure.subplots(n_rows, n_columns, sharey=alike, squeeze=False).flat)
 
 
