@@ -26,7 +26,7 @@ MODELS = {
 def test_short_lives_under_strict_isolation(s3: str, name: str, consistency: str) -> None:
     kind, settings, labels, quality = MODELS[name]
     strategy = squall.ParameterServer(consistency)
-    model: Any = kind(epochs=200, batch_size=10, strategy=strategy, random_state=0, **settings)
+    model: Any = kind(epochs=120, batch_size=10, strategy=strategy, random_state=0, **settings)
     backend = squall.LocalBackend(isolation="strict", lifetime="2s")
     job = squall.submit(model, (X, labels), run=squall.Run(workers=2, store="tcp", backend=backend))
     fitted = job.wait(55)

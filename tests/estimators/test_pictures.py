@@ -39,6 +39,20 @@ def test_marks_are_round_and_inside(low, high, at_most):
     assert marks(2.0, 2.0, 3) == [2.0]
 
 
+@pytest.mark.parametrize(
+    ("against", "high", "expected"),
+    [
+        ("time", 70.0, [0, 20, 40, 60]),
+        ("time", 1000.0, [0, 300, 600, 900]),
+        ("time", 9000.0, [0, 3600, 7200]),
+        ("epochs", 1.0, [0, 1]),
+        ("epochs", 8.0, [0, 2, 4, 6, 8]),
+    ],
+)
+def test_marks_are_whole_epochs_and_minutes(against, high, expected):
+    assert AGAINST[against].marks(0.0, high, 5) == expected
+
+
 def test_marks_of_a_wide_axis():
     assert wide_marks(0.04, 2.0, 8) == pytest.approx([0.05, 0.1, 0.2, 0.5, 1.0, 2.0])
     assert wide_marks(1e-7, 1.0, 4)[0] >= 1e-7
@@ -52,7 +66,7 @@ def test_an_axis_begins_an_epoch_before_the_first():
 
 
 def drawn(shown, width=60, height=8, **settings):
-    lines = chart(shown, width, height, show_x=AGAINST["rows"].show, label="rows", **settings)
+    lines = chart(shown, width, height, against=AGAINST["rows"], **settings)
     return [line.plain for line in lines]
 
 
@@ -123,6 +137,14 @@ def test_a_model_is_plotted_in_panels(fitted):
     assert fitted.plot(against="time", ax=axes) is axes
 
 
+@pytest.mark.usefixtures("agg")
+def test_a_single_epoch_is_in_the_middle_of_its_panels(fitted):
+    fitted.history_ = HISTORY[:1]
+    for panel in fitted.plot():
+        (low, high), (x,) = panel.get_xlim(), panel.get_lines()[0].get_xdata()
+        assert low + 0.4 * (high - low) < x < low + 0.6 * (high - low)
+
+
 def test_wrong_settings_of_a_plot_are_told(fitted):
     with pytest.raises(SettingError, match=r"against='tyme' is unknown; .*did you mean \"time\""):
         fitted.plot(against="tyme")
@@ -132,6 +154,19 @@ def test_wrong_settings_of_a_plot_are_told(fitted):
         fitted.plot(ax=object())
     with pytest.raises(SettingError, match="nothing to draw"):
         fitted.plot(against=[])
+
+
+@pytest.mark.usefixtures("agg")
+def test_topics_are_bars_of_their_likeliest_words_the_largest_topic_first():
+    counts = np.array([[1.0, 0, 5, 0], [9.0, 3, 0, 4]])
+    model = squall.LatentDirichletAllocation(2)
+    model.columns_in_, model.components_, model.words_ = [], counts, ["ape", "b" * 30, "cat", "dog"]
+    panels = model.plot("topics")
+    assert [panel.get_title(loc="left").split(",")[0] for panel in panels] == ["topic 1", "topic 0"]
+    assert [text.get_text() for text in panels[0].get_yticklabels()] == ["ape", "dog", "b" * 19 + "…", "cat"]
+    assert [bar.get_width() for bar in panels[0].patches] == pytest.approx([9 / 16, 4 / 16, 3 / 16, 0])
+    with pytest.raises(SettingError, match="each topic has a panel"):
+        model.plot("topics", ax=panels[0])
 
 
 @pytest.mark.usefixtures("agg")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from rich.text import Text
 
-from squall.estimators.curves import HELD_OUT, Curve, beginning, is_wide, marks, wide_marks
+from squall.estimators.curves import HELD_OUT, Curve, Spent, beginning, is_wide, marks, wide_marks
 from squall.records import Float64
 
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))  # by column and row of a character
@@ -64,8 +64,7 @@ def chart(
     width: int,
     height: int,
     *,
-    show_x: Callable[[float], str],
-    label: str,
+    against: Spent,
     braille: bool = True,
 ) -> list[Text]:
     """Curves with axes, as ``height`` lines of at most ``width`` characters, and two below them.
@@ -102,7 +101,7 @@ def chart(
         if r in beside:
             line.append(ends[beside[r]], styles[beside[r]])
         lines.append(line)
-    return [*lines, *_below(left, canvas.width, (first, last), show_x, label, braille=braille)]
+    return [*lines, *_below(left, canvas.width, (first, last), against, braille=braille)]
 
 
 def _range(shown: Sequence[Curve], *, wide: bool) -> tuple[float, float]:
@@ -142,20 +141,19 @@ def _below(
     left: int,
     width: int,
     ends: tuple[float, float],
-    show_x: Callable[[float], str],
-    label: str,
+    against: Spent,
     *,
     braille: bool,
 ) -> list[Text]:
     """The axis, and what has been spent along it."""
     first, last = ends
-    ticks = marks(first, last, max(2, width // 14))
+    ticks = against.marks(first, last, max(2, width // 14))
     corner, dash, tick = ("└", "─", "┬") if braille else ("+", "-", "+")
     axis, words = [dash] * width, [" "] * (left + width + 24)
     end = 0
     for mark in ticks:
         at = round((mark - first) / (last - first) * (width - 1))
-        text = "0" if mark == 0 else show_x(mark)
+        text = "0" if mark == 0 else against.show(mark)
         start = max(0, left + 2 + at - len(text) // 2)
         if start < end + 2 and end:
             continue
@@ -163,7 +161,7 @@ def _below(
         words[start : start + len(text)] = text
         end = start + len(text)
     told = "".join(words).rstrip()
-    return [Text(f"{'':>{left}} {corner}{''.join(axis)}", "dim"), Text(f"{told}  {label}", "dim")]
+    return [Text(f"{'':>{left}} {corner}{''.join(axis)}", "dim"), Text(f"{told}  {against.label}", "dim")]
 
 
 def fits(encoding: str | None) -> bool:

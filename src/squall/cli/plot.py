@@ -76,8 +76,7 @@ def _print(record: JobRecord, against: str) -> None:
         curves(record.history, against),
         console.width,
         height,
-        show_x=spent.show,
-        label=spent.label,
+        against=spent,
         braille=braille,
     )
     for line in lines:
@@ -86,7 +85,7 @@ def _print(record: JobRecord, against: str) -> None:
 
 def _write(record: JobRecord, asked: list[str], target: Path) -> None:
     check_target(target)
-    panels = new_axes(len(asked), shown=False)
+    panels = new_axes(1, len(asked), shown=False)
     for axes, name in zip(panels, asked, strict=True):
         draw_losses(axes, record.history, name)
     finish(panels)

@@ -253,7 +253,7 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         kind : str, default "loss"
-            What to draw; some models have more to show than losses.
+            What to draw; a topic model also has ``"topics"``: the likeliest words of its largest topics.
         against : str or list of str
             ``"time"``, ``"rows"``, ``"cost"``, ``"epochs"``: a panel for each.
         ax : matplotlib Axes, optional

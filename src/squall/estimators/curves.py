@@ -23,6 +23,15 @@ class Spent:
     of: Callable[[Sequence[HistoryRecord]], Float64]
     show: Callable[[float], str]
 
+    def marks(self, low: float, high: float, at_most: int) -> list[float]:
+        """Round values from ``low`` to ``high``, evenly apart: whole epochs, minutes of long times."""
+        unit = 1.0
+        if self.label == "time":
+            unit = max((u for u in (1.0, 60.0, 3600.0) if high - low >= 2 * u), default=1.0)
+        if self.label == "epochs":
+            at_most = min(at_most, int(high - low) + 1)
+        return [mark * unit for mark in marks(low / unit, high / unit, at_most)]
+
 
 def _times(history: Sequence[HistoryRecord]) -> Float64:
     return np.array([record.time_s for record in history])

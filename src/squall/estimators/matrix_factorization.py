@@ -65,7 +65,8 @@ class MatrixFactorization(RegressorMixin, ContinuingModel):  # type: ignore[misc
         Of `implicit`, and only with it: a choice of rating r counts 1 + alpha · r / mean rating, what was
         not chosen 1; default 1.0.
     n_negatives : int, optional
-        Of `implicit`, and only with it: items that are drawn for each choice; default 8.
+        Of `implicit`, and only with it: items that are drawn for each choice, of those that its user has
+        not chosen in the row block being trained on; default 8.
     init_scale : float, default 0.03
         Deviation of the factors at the start.
     batch_size : int or "auto", default "auto"
@@ -205,7 +206,8 @@ class MatrixFactorization(RegressorMixin, ContinuingModel):  # type: ignore[misc
         Users and items that are new begin as in ``fit``; of the others only those that these ratings are of
         change.  Ratings are scaled as in the first call, so `mean_` stays.  The learning rate follows its
         schedule within the call; an ``"auto"`` one is divided by the root of how often ratings have been
-        visited so far, on average.  ``history_``, ``bill_`` and the like are those of this call.
+        visited so far, on average.  With `implicit`, what these users chose in earlier calls may be drawn
+        as if they had not.  ``history_``, ``bill_`` and the like are those of this call.
 
         Parameters
         ----------

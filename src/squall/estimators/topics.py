@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -20,6 +20,7 @@ from squall.errors import DataError, SettingError
 from squall.estimators.columns import aligned, as_dataset
 from squall.estimators.continuing import ContinuingModel, settled
 from squall.estimators.documents import DocumentTarget, Topics, by_words, checked_documents, recalled_loan
+from squall.estimators.pictures import plot_topics
 from squall.estimators.predecessors import Part, check_same_columns
 from squall.estimators.preparation import Recipe
 from squall.estimators.progress import wait_showing_progress
@@ -240,6 +241,13 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
         problems.raise_if_any()
         best = np.argsort(-self.components_, axis=1, kind="stable")[:, :n]
         return [[self.words_[i] if self.words_ else str(i) for i in topic] for topic in best.tolist()]
+
+    def _pictures(self) -> dict[str, Callable[[Any, Any], Any]]:
+        def topics(against: Any, ax: Any) -> list[Any]:
+            sizes = self.components_.sum(axis=1)
+            return plot_topics(self.topics_, sizes / sizes.sum(), self.words_, ax)
+
+        return {**super()._pictures(), "topics": topics}
 
     def _parameters_checked(self) -> tuple[Model, Float32]:
         check_is_fitted(self, "columns_in_")
