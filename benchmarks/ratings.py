@@ -72,12 +72,14 @@ def spark(films: Films, n_factors: int) -> Callable[[], float]:
 
     if shutil.which("java") is None:
         raise ModuleNotFoundError(name="java")
-    settings = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"}
+    settings = {"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
+    settings["spark.ui.showConsoleProgress"] = "false"
     session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
 
     def frame(rows: Any) -> DataFrame:
-        ratings = [(u, i, r) for (u, i), r in zip(films.X[rows].tolist(), films.y[rows].tolist(), strict=True)]
+        pairs, told = films.X[rows].tolist(), films.y[rows].tolist()
+        ratings = [(user, item, rating) for (user, item), rating in zip(pairs, told, strict=True)]
         cached = session.createDataFrame(ratings, ["user", "item", "rating"]).coalesce(2).cache()
         cached.count()
         return cached
