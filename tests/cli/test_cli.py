@@ -145,6 +145,11 @@ def test_predict_prints_to_standard_output_and_needs_no_label(cli: Run, small: P
         (["--label", "income-per-year", "--plan", "3:4,3:5"], "says twice what comes after epoch 3"),
         (["--label", "income-per-year", "--plan", "3:0"], "workers after epoch 3=0"),
         (["--label", "income-per-year", "--plan", "3:4@lots"], "'lots' is not a size"),
+        (["--label", "income-per-year", "--label-kind", "number"], "--label-kind"),
+        (
+            ["--label", "income-per-year", "--label-kind", "numbers"],
+            'are classes are read without label_kind="numbers"',
+        ),
     ],
 )
 def test_what_is_mistyped_is_explained(cli: Run, small: Path, words: list[str], told: str) -> None:
@@ -199,13 +204,29 @@ def test_several_classes_and_numbers_are_trained_and_predicted(cli: Run, tmp_pat
     _, out, _ = cli("predict", "c", classes)
     assert out.splitlines()[0] == "prediction,probability of low,probability of mid,probability of top"
     numbers = table(tmp_path / "numbers.csv", np.full(200, 500.0))
-    code, out, err = cli("train", "linear", numbers, "--label", "y", "--epochs", "40", "--out", "n")
+    numbers.write_text(numbers.read_text().replace(",", ";"))  # which is found out
+    code, out, err = cli("train", "linear", numbers, "--label", "y", "--epochs", "40", "--out", "n",
+                         "--label-kind", "numbers")  # fmt: skip
     assert code == 0, err
     assert "linear regression on 1 local function" in out and "R²" in out and "RMSE" in out
     _, out, _ = cli("predict", "n", numbers)
     header, *rows = out.splitlines()
     assert header == "prediction"
     np.testing.assert_allclose([float(row) for row in rows], 500 + 10 * X[:, 0], atol=8)
+
+
+def test_a_file_is_read_as_what_its_name_says(cli: Run, tmp_path: Path) -> None:
+    Path("a.svm").write_text("1 3:1 5:2.5\n-1 2:1 7:1\n" * 40)
+    assert cli("train", "logistic", "a.svm", "--epochs", "2", "--test", "0")[0] == 0
+    Path("few.svm").write_text("1 3:1\n-1 2:1\n")  # of the seven features that there were
+    code, out, _ = cli("predict", "model.squall", f"file://{tmp_path}/few.svm")
+    assert code == 0 and [line.split(",")[0] for line in out.splitlines()] == ["prediction", "1", "-1"]
+
+    code, _, err = cli("train", "logistic", "a.svm", "--label", "y", "--no-header")
+    assert code == 1 and "2 settings are wrong" in err and "not a setting of squall.read_libsvm" in err
+    Path("more.svm").write_text("1 8:1\n")
+    code, _, err = cli("predict", "model.squall", "more.svm")
+    assert code == 1 and "more.svm:1:3" in err and "n_features is 7" in err
 
 
 def test_ratings_are_trained_and_a_stored_set_is_predicted(cli: Run, tmp_path: Path) -> None:

@@ -184,13 +184,13 @@ def test_malformed_ldac_documents(write, line, message):
     ("content", "settings", "message"),
     [
         ("", {}, "the file is empty"),
-        ("0\n", {}, "the vocabulary has 0 words"),
+        ("0\n", {}, "the file holds no words\n  fix: check how"),
         ("0\n5\n0\n", {}, "there are no documents"),
         ("1 0:1\n", {"format": "uci"}, "b.txt:1: the first three lines are not the numbers"),
         (UCI[:-6], {}, "3 records where line 3 promises 4\n  fix: .*cut short"),
         (UCI + "4 1 1\n", {}, "5 records where line 3 promises 4"),
         ("3000000000\n1\n0\n", {}, "more than 2\\*\\*31"),
-        ("1\n3000000000\n1\n1 1 1\n", {}, "1 to 2\\*\\*31 - 1 are possible"),
+        ("1\n3000000000\n1\n1 1 1\n", {}, "up to 2\\*\\*31 - 1 are possible"),
         (gzip.compress(LDAC.encode() * 999, mtime=0)[:-9], {}, "the file is damaged or cut short"),
     ],
 )

@@ -71,7 +71,7 @@ def test_hashed_while_read_as_by_the_hasher(tmp_path, monkeypatch, n_features):
     path = tmp_path / "day.tsv"
     write_criteo(path, 500, seed=2)
     monkeypatch.setattr(csv_chunks, "CHUNK_BYTES", 20_000)
-    monkeypatch.setattr("squall.data.csv.BLOCK_BYTES", 30_000)
+    monkeypatch.setattr("squall.data.csv_format.BLOCK_BYTES", 30_000)
     text = read_criteo(path)
     hashed = read_criteo(path, n_features=n_features)
     expected = FeatureHasher(n_features=n_features).fit(text).transform(text)

@@ -20,9 +20,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall.data import csv as squall_csv
-from squall.data import csv_chunks
-from squall.data.csv import MISSING, CsvFormat, read_csv
+from squall.data import csv_chunks, csv_format
+from squall.data.csv import MISSING, read_csv
+from squall.data.csv_format import CsvFormat
 from squall.data.dialects import Dialect
 from squall.data.finding import local_file
 from squall.data.streams import Piece
@@ -58,7 +58,7 @@ def blocks_of(path: Path, form: CsvFormat, chunk: int, block: int, cuts: tuple[i
     keep = lambda block: blocks.append(copy.deepcopy(block))  # noqa: E731
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(csv_chunks, "CHUNK_BYTES", chunk)
-        patch.setattr(squall_csv, "BLOCK_BYTES", block)
+        patch.setattr(csv_format, "BLOCK_BYTES", block)
         guess = form.guess([source])
         schema = form.decide([form.parse([Piece(source)], guess, lambda _: None, lambda _: None)], [source])
         for start, stop in itertools.pairwise(edges):
@@ -237,6 +237,49 @@ def test_tabs_and_no_header(write):
     assert read_csv(write("1\tx\n2\ty\n"), delimiter="\t", header=False, label=0).classes.tolist() == [1, 2]
 
 
+TABLE = 'name,n,y\n"Rome, Italy",1,a\n"x;y\t|",2,b\n'
+
+
+@pytest.mark.parametrize(
+    ("delimiter", "told"), [(",", None), ("\t", "tabs"), (";", "semicolons"), ("|", "bars")]
+)
+@pytest.mark.parametrize("header", [True, False])
+def test_the_delimiter_is_found_out(write, delimiter, told, header):
+    rows = list(csv.reader(io.StringIO(TABLE)))
+    text = io.StringIO()
+    csv.writer(text, delimiter=delimiter).writerows(rows[not header :])
+    data = read_csv(write(text.getvalue()), header=header, label="y" if header else -1)
+    assert data.classes.tolist() == ["a", "b"]
+    assert values(data, "name" if header else "0") == [row[0] for row in rows[1:]]
+    assert data.info().facts.get("cut at") == told
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x\n1\n2\n",
+        "text\nno; yes\na\tb\n",  # nothing stands between names
+        'text\n"a,b"\n"c|d"\n',
+        "a b\n1;2\n3;4\n",
+        "one\n",
+    ],
+)
+def test_one_column_is_one_column(write, text):
+    rows = list(csv.reader(io.StringIO(text)))[len(text) > 5 :]
+    data = read_csv(write(text), header=len(text) > 5)
+    assert len(data.columns) == 1 and [str(v) for v in values(data, data.columns[0].name)] == [
+        row[0] + ".0" * row[0].isdigit() for row in rows
+    ]
+
+
+def test_a_comma_where_nothing_cuts_evenly_and_a_delimiter_that_is_given(write):
+    with pytest.raises(DataError, match=r"f.csv:3:3: 3 fields where the header has 2"):
+        read_csv(write("a,b\n1,2;\n1,2,3\n"))
+    assert len(read_csv(write("a;b\n1;2\n"), delimiter=",").columns) == 1
+    wide = "\t".join(f"column {i}" for i in range(30_000))  # more than is looked at
+    assert len(read_csv(write(f"{wide}\n" + "\t".join(["1"] * 30_000))).columns) == 30_000
+
+
 @pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress])
 def test_compression_is_known_by_its_first_bytes(write, compress):
     text = b"a,b\n" + b"".join(b"%d,%d\n" % (i, i % 7) for i in range(5000))
@@ -334,7 +377,7 @@ def test_memory_is_bounded(tmp_path, monkeypatch):
             file.write("".join(f"{i * 10_000 + j},{j}.25,w{j}\n" for j in range(10_000)))
     assert path.stat().st_size > 7_000_000
     monkeypatch.setattr(csv_chunks, "CHUNK_BYTES", 1 << 16)
-    monkeypatch.setattr(squall_csv, "BLOCK_BYTES", 200_000)
+    monkeypatch.setattr(csv_format, "BLOCK_BYTES", 200_000)
     form, source, n_rows = form_of(header=True), local_file(path), 0
 
     def count(block):
@@ -508,7 +551,7 @@ def test_many_partitions_and_the_same_rows(write, monkeypatch, tmp_path):
     path = write("n,s\n" + "".join(f"{i},w{i % 50}\n" for i in range(30_000)))
     one = read_csv(path, storage=tmp_path / "one")
     monkeypatch.setattr(csv_chunks, "CHUNK_BYTES", 10_000)
-    monkeypatch.setattr(squall_csv, "BLOCK_BYTES", 20_000)
+    monkeypatch.setattr(csv_format, "BLOCK_BYTES", 20_000)
     many = read_csv(path, storage=tmp_path / "many")
     assert len(list(many.blocks())) > 10 > len(list(one.blocks())) == 1
     pd.testing.assert_frame_equal(one.to_pandas(), many.to_pandas())
@@ -572,7 +615,7 @@ def test_what_was_damaged_is_not_mended_from_another_file(damaged, store, become
     become(path)
     with (
         pytest.warns(UserWarning, match="again"),
-        pytest.raises(DataError, match=r"f\.csv: .*(changed|no such)"),
+        pytest.raises(DataError, match=r"f\.csv: .*(changed|No such)"),
     ):
         list(data.blocks())
     assert bytes(store.get(part)) == before
@@ -587,17 +630,28 @@ def test_a_damaged_manifest_is_made_again(damaged, store):
     assert len(read_csv(path, storage=store)) == 2
 
 
-def test_a_file_that_changes_meanwhile_is_refused(write, store, monkeypatch):
-    path = write("a\n" + "1\n" * 100)
+@pytest.mark.parametrize(
+    ("meanwhile", "told"),
+    [
+        (lambda path: path.write_text("a,b\n" + "1,2\n" * 99 + "x,2\n"), "changed while it was read"),
+        (
+            lambda path: path.write_text(path.read_text() + "1\n"),
+            "changed while it was read",
+        ),  # half a record
+        (lambda path: path.unlink(), "No such file or directory\n  fix: it was removed or renamed a moment"),
+    ],
+)
+def test_a_file_that_changes_meanwhile_is_refused(write, store, monkeypatch, meanwhile, told):
+    path = write("a,b\n" + "1,2\n" * 100)
     original = CsvFormat.guess
 
     def meddle(self, *args):
         guess = original(self, *args)
-        path.write_text("a\n" + "1\n" * 99 + "x\n")
+        meanwhile(path)
         return guess
 
     monkeypatch.setattr(CsvFormat, "guess", meddle)
-    with pytest.raises(DataError, match="changed while it was read"):
+    with pytest.raises(DataError, match=told):
         read_csv(path, storage=store)
     assert not any("manifest" in key for key in list(store.keys()))
 

@@ -137,3 +137,31 @@ def test_what_is_decoded_is_not_cut_by_bytes(write):
         buffer = bytearray(9)
         assert text.fill(memoryview(buffer)) == 2 and buffer[:2] == b"1\n"
     assert not is_splittable(find_inputs(write("a\n1\n".encode("utf-16")))[0])
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize("text", [ROWS, "1 1:2 7:3\n-1 2:3\n", "商品,値段,数量\n本,千円,二\n"])
+def test_text_without_its_mark_is_told_by_its_zeros(write, encoding, text):
+    path = write(text.encode(encoding))
+    for read in (
+        squall.read_csv,
+        squall.read_libsvm,
+        squall.read_criteo,
+        squall.read_ratings,
+        squall.read_bow,
+    ):
+        with pytest.raises(
+            DataError, match=f'f.txt: the text looks like {encoding}.*\n.*encoding="{encoding}"'
+        ):
+            read(path)
+    if "商" not in text:
+        assert len(squall.read_csv(path, encoding=encoding)) == text.count("\n") - 1
+
+
+def test_what_is_no_text_is_told(write):
+    path = write(b"SQLite format 3\0" + bytes(100) + b"\1\2" * 40)
+    for read in (squall.read_csv, squall.read_libsvm, squall.read_criteo):
+        with pytest.raises(DataError, match=r"f.txt: the file is no text: it has many bytes of 0"):
+            read(path, errors="skip")
+    odd = squall.read_csv(write(b"a,b\n1,x\0y\n2,z\n"))
+    assert odd.head(1) == [{"a": 1, "b": "x\0y"}], "one such byte is a character"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -74,3 +76,21 @@ def test_what_is_not_there(folder):
         find_inputs("/dev/null")
     with pytest.raises(SettingError, match="means 2 files: name one"):
         squall.read_bow(folder / "?.txt")
+
+
+def test_folders_that_cannot_be_looked_into_are_not_left_out(folder, monkeypatch):
+    listed = os.scandir
+
+    def scandir(path):
+        if str(path).endswith("closed"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return listed(path)
+
+    (folder / "closed").mkdir()
+    monkeypatch.setattr(os, "scandir", scandir)
+    for path in (folder, folder / "**" / "*.txt", folder / "closed", folder / "closed" / "*.txt"):
+        with pytest.raises(
+            DataError, match=r"closed: it cannot be read: .*\n  fix: give this user the right"
+        ):
+            find_inputs(path)
+    assert len(find_inputs(folder / "*.txt")) == 2

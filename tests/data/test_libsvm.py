@@ -15,6 +15,7 @@ from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from squall._kernels import LibsvmParser
 from squall.data import libsvm_format as squall_libsvm
+from squall.data import pieces
 from squall.data.finding import local_file
 from squall.data.libsvm import read_libsvm
 from squall.data.libsvm_format import LibsvmFormat, LibsvmSchema
@@ -228,14 +229,16 @@ def test_numbers_are_read_exactly(write):
         ("1 1:1 qid:3\n", r"f.svm:1:7: expected qid right after the label"),
         ("1 qid:1.5 1:1\n", r"f.svm:1:3: expected qid: and an integer"),
         ("1 qid:9223372036854775808 1:1\n", r"f.svm:1:3: expected qid: and an integer below 2\^63"),
-        ("1 qid:1 1:1\n1 1:1\n", r"f.svm:2:3: expected qid:integer, as the rows before it have"),
-        ("1 1:1\n1 qid:1 1:1\n", r"f.svm:2:3: expected no qid"),
+        ("1 qid:1 1:1\n1 1:1\n", r"f.svm:2:3: expected qid:integer, as other rows have"),
+        ("1 1:1\n1 qid:1 1:1\n", r"f.svm:1:3: expected qid:integer, as other rows have"),
         ("1,2 1:1\n", r"f.svm:1:1: expected one label \(rows with several are not read\); found '1,2'"),
         ("spam 1:1\n", r"f.svm:1:1: expected a label, which is a finite number; found 'spam'"),
         ("nan 1:1\n", r"f.svm:1:1: expected a label, which is a finite number"),
         ("9007199254740993 1:1\n", r"f.svm:1:1: expected a label below 2\^53"),
-        ("1 1:1\n1:1\n", r"f.svm:2:1: expected a label, as the rows before it have"),
-        ("1:1\n1 1:1\n", r"f.svm:2:1: expected index:value, because the rows before it have no label"),
+        ("1 1:1\n1:1\n", r"f.svm:2:1: expected a label, as other rows have"),
+        ("1:1\n1 1:1\n", r"f.svm:1:1: expected a label, as other rows have"),
+        ("1:1\n1:2\n1 1:1\n", r"f.svm:3:1: expected index:value, because other rows have no label"),
+        ("1 1:1\n1 2:1\n1 qid:1 1:1\n", r"f.svm:3:3: expected no qid, because other rows have none"),
         ("1 1:1 2:1\rx\n", r"f.svm:1:7: expected a finite number"),
         ("1 1:1\x002:1\n", r"f.svm:1:3: expected a finite number"),
         ("", r"f.svm: the file is empty"),
@@ -314,6 +317,24 @@ def test_all_wrong_settings_at_once(settings, messages):
 # -------------------------------------------------------------------------- files and their ranges
 
 
+@pytest.mark.parametrize(("odd", "common"), [("2:1\n", "1 1:1\n"), ("1 2:1\n", "1:1\n")])
+def test_rows_are_of_the_sort_most_are_however_the_set_is_cut(write, monkeypatch, tmp_path, odd, common):
+    path = write(odd * 20 + common * 60 + odd * 20)
+    found = []
+    for size in (30, 100, 10_000):
+        monkeypatch.setattr(pieces, "PIECE_BYTES", size)
+        with pytest.warns(UserWarning, match="40 rows were skipped"):
+            data = read_libsvm(path, errors="skip", storage=tmp_path / str(size))
+        found.append(rows_of(data, 1))
+    assert found == [oracle(common * 60)] * 3
+
+
+def test_the_sort_of_rows_shows_behind_a_long_preface(write, monkeypatch, tmp_path):
+    text = "# none\n" * 5000 + "1:1\n2:1\n"
+    monkeypatch.setattr(pieces, "PIECE_BYTES", len(text) - 5)
+    assert rows_of(read_libsvm(write(text)), 1) == [(None, {1: 1.0}), (None, {2: 1.0})]
+
+
 def test_two_files_do_not_merge_at_the_seam(write):
     data = read_libsvm([write("1 1:1", "a"), write("0 2:1", "b"), write(gzip.compress(b"1 3:1"), "c")])
     assert rows_of(data, 1) == [(1, {1: 1}), (0, {2: 1}), (1, {3: 1})]
@@ -328,7 +349,7 @@ def test_a_file_cut_short_is_a_hard_error(write, own_storage, pack):
     assert len(list(own_storage.rglob("manifest*"))) == 1
 
 
-SCHEMA = LibsvmSchema(1, [-1.0, 0.0, 1.0])
+SCHEMA = LibsvmSchema(1, [-1.0, 0.0, 1.0], has_labels=True, has_qids=False)
 
 
 def parsed(path: Path, cuts: list[int]) -> list:

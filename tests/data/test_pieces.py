@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.data import pieces
-from squall.data.csv import CsvFormat
 from squall.data.csv_chunks import read_records
+from squall.data.csv_format import CsvFormat
 from squall.data.dialects import Dialect
 from squall.data.finding import local_file
 from squall.data.libsvm_format import LibsvmFormat

@@ -170,10 +170,10 @@ def test_documents_that_are_skipped(write, csv, tmp_path):
     ("content", "settings", "message"),
     [
         ("", {"documents": "line"}, "the file is empty"),
-        ("", {"documents": "file"}, "there is no word in 1 documents"),
-        ("a b c\n", {"documents": "line"}, "there is no word in 1 documents\n  fix: check token_pattern"),
+        ("", {"documents": "file"}, "there is no word in 1 document"),
+        ("a b c\n", {"documents": "line"}, "there is no word in 1 document\n  fix: check token_pattern"),
         ("aa bb\n", {"documents": "line", "min_df": 2}, "none of 2 different words in 1 documents is left"),
-        ("text\n", {"column": "text"}, "there is no word in 0 documents"),
+        ("text\n", {"column": "text"}, "there are no documents"),
         ("text\naa\n", {"column": "txt"}, "column: there is no column 'txt'\n  fix: did you mean 'text'"),
         ("text\naa\n", {"column": "text", "label": "y"}, "label: there is no column 'y'"),
         ("text\n", {"column": "text", "vocabulary": ["aa"]}, "there are no documents"),

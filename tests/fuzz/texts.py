@@ -170,6 +170,8 @@ def libsvm(draw: Random) -> None:
         draw.choice(["raise", "sum", "last"]),
         draw.random() < 0.5,
         draw.choice([[], [1.0, -1.0], [0.5]]),
+        draw.choice([None, True, False]),
+        draw.choice([None, True, False]),
     )
     whole, pieces = kernels.LibsvmParser(*settings), kernels.LibsvmParser(*settings)
     read = whole.feed(exact(text))

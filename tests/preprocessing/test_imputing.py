@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from scipy.sparse import csr_array as sparse_array
 from sklearn.impute import SimpleImputer
 
+import squall
 from squall.errors import DataError
 from squall.preprocessing import counting
 from squall.preprocessing.imputing import ImputeStatistics, ImputeTransform
@@ -107,3 +109,21 @@ def test_another_column_than_in_fit_is_refused(other):
 def test_plain_data_and_back():
     transform = ImputeTransform({"a": [0.5]}, {"t": "?"})
     assert transform_from_dict(transform.to_dict()) == transform
+
+
+def test_a_hashed_column_takes_one_number():
+    data = squall.from_arrays(sparse_array(np.array([[np.nan, 0, 3.0], [0, np.nan, 0]])))
+    transform = squall.Imputer("constant", fill_value=7).fit(data).transform_
+    assert transform == ImputeTransform({"x": [7.0]}, {}, {"x": 3})
+    filled = transform.apply(next(data.blocks())).columns["x"]
+    assert filled.values.tolist() == [7, 3, 7]
+    with pytest.raises(DataError, match=r"not the column of 3 number\(s\) that the imputer"):
+        transform.apply(block(x=sparse(np.eye(2))))
+    wide = fitted("most_frequent", block(x=np.array([[5.0, 5.0], [np.nan, 5.0]])))
+    assert wide == ImputeTransform({"x": [5.0]}, {}, {"x": 2})
+    assert wide.apply(block(x=np.array([[np.nan, np.nan]]))).columns["x"].values.tolist() == [[5, 5]]
+
+
+def test_what_was_saved_with_a_number_for_each_feature_is_read():
+    old = transform_from_dict({"type": "impute", "numbers": {"x": [1.0, 1.0]}, "texts": {}})
+    assert old.apply(block(x=np.array([[np.nan, 2.0]]))).columns["x"].values.tolist() == [[1, 2]]

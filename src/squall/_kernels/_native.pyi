@@ -580,6 +580,8 @@ class LibsvmParser:
         Whether rows that cannot be read are left out and counted.
     labels : list of float
         Labels that have the codes 0, 1, …; others are added behind them as they come.
+    has_labels, has_qids : bool, optional
+        What each row must have, or must not; default: as the first row that is read.
     """
 
     def __init__(
@@ -591,6 +593,8 @@ class LibsvmParser:
         duplicates: str,
         skip: bool,
         labels: list[float],
+        has_labels: bool | None = None,
+        has_qids: bool | None = None,
     ) -> None: ...
     @property
     def n_bytes(self) -> int:

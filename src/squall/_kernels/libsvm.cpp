@@ -24,8 +24,11 @@ nb::object taken(const Growing<T>& values) {
 class BoundLibsvmParser {
   public:
     BoundLibsvmParser(int base, bool base_is_fixed, int64_t n_features, bool drop,
-                      const std::string& duplicates, bool skip, const nb::list& labels)
+                      const std::string& duplicates, bool skip, const nb::list& labels,
+                      std::optional<bool> has_labels, std::optional<bool> has_qids)
         : parser_(checked({base, base_is_fixed, n_features, drop, Duplicates::refuse, skip}, duplicates)) {
+        parser_.has_labels = has_labels;
+        parser_.has_qids = has_qids;
         for (nb::handle label : labels) parser_.label_code(nb::cast<double>(label));
     }
 
@@ -115,9 +118,11 @@ class BoundLibsvmParser {
 
 void bind_libsvm(nb::module_& m) {
     nb::class_<BoundLibsvmParser>(m, "LibsvmParser")
-        .def(nb::init<int, bool, int64_t, bool, const std::string&, bool, const nb::list&>(), nb::arg("base"),
-             nb::arg("base_is_fixed"), nb::arg("n_features"), nb::arg("drop"), nb::arg("duplicates"),
-             nb::arg("skip"), nb::arg("labels"))
+        .def(nb::init<int, bool, int64_t, bool, const std::string&, bool, const nb::list&,
+                      std::optional<bool>, std::optional<bool>>(),
+             nb::arg("base"), nb::arg("base_is_fixed"), nb::arg("n_features"), nb::arg("drop"),
+             nb::arg("duplicates"), nb::arg("skip"), nb::arg("labels"), nb::arg("has_labels") = nb::none(),
+             nb::arg("has_qids") = nb::none())
         .def("feed", &BoundLibsvmParser::feed, nb::arg("buffer").noconvert(),
              "Read whole lines; returns the bytes read, fewer if a row was refused.")
         .def("take", &BoundLibsvmParser::take,

@@ -98,8 +98,8 @@ class LibsvmParser {
     // Over all that was read.
     int64_t n_lines = 0, n_rows = 0, n_dropped = 0, n_skipped = 0;
     int64_t least = std::numeric_limits<int64_t>::max(), largest = -1;  // indices as they stand in the text
-    std::optional<bool> has_labels, has_qids;
-    std::vector<double> label_values;  // different labels in the order of first sight
+    std::optional<bool> has_labels, has_qids;  // if nothing is given, as the first row
+    std::vector<double> label_values;          // different labels in the order of first sight
     std::vector<LibsvmProblem> problems;
 
     int32_t label_code(double label) {
@@ -392,8 +392,8 @@ class LibsvmParser {
             return refuse(at, "a label below 2^53 (larger ones would be rounded)");
         }
         if (has_labels.has_value() && *has_labels != row.has_label) [[unlikely]] {
-            if (row.has_label) return refuse(at, "index:value, because the rows before it have no label");
-            return refuse(at, "a label, as the rows before it have");
+            if (row.has_label) return refuse(at, "index:value, because other rows have no label");
+            return refuse(at, "a label, as other rows have");
         }
         return row.has_label ? end : at;
     }
@@ -405,8 +405,8 @@ class LibsvmParser {
     const char* qid(const char* at, Row& row) {
         row.has_qid = is_qid(at);
         if (has_qids.has_value() && *has_qids != row.has_qid) [[unlikely]] {
-            if (row.has_qid) return refuse(at, "no qid, because the rows before it have none");
-            return refuse(at, "qid:integer, as the rows before it have");
+            if (row.has_qid) return refuse(at, "no qid, because other rows have none");
+            return refuse(at, "qid:integer, as other rows have");
         }
         if (!row.has_qid) return at;
         const auto parsed = std::from_chars(at + 4, last_, row.qid);

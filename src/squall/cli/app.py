@@ -46,8 +46,15 @@ Categorical = Annotated[
 MaybeLabel = Annotated[
     str | None, typer.Option("--label", help="Name of the label column (its number with --no-header).")
 ]
+MaybeLabelKind = Annotated[
+    str | None,
+    typer.Option(
+        "--label-kind", help="Labels are [bold]classes[/bold], [bold]numbers[/bold] or [bold]auto[/bold]."
+    ),
+]
 MaybeDelimiter = Annotated[
-    str | None, typer.Option("--delimiter", help=r"Field separator of a file; \t for tabs. Default: a comma.")
+    str | None,
+    typer.Option("--delimiter", help=r"Field separator of a file, such as \t. Default: it is found out."),
 ]
 MaybeHeader = Annotated[
     bool | None, typer.Option("--header/--no-header", help="Whether a file's first line names the columns.")
@@ -95,10 +102,7 @@ def ingest(
         str, typer.Option("--format", help="csv, tsv, …, or [bold]auto[/bold]: by the file's name.")
     ] = "auto",
     label: MaybeLabel = None,
-    label_kind: Annotated[
-        str | None,
-        typer.Option(help="Labels are [bold]classes[/bold], [bold]numbers[/bold] or [bold]auto[/bold]."),
-    ] = None,
+    label_kind: MaybeLabelKind = None,
     weight: Annotated[str | None, typer.Option(help="Name of the column of sample weights.")] = None,
     categorical: Categorical = None,
     delimiter: MaybeDelimiter = None,
@@ -173,8 +177,15 @@ def train(
             show_default=False,
         ),
     ],
-    data: Annotated[str, typer.Argument(help="A file, plain or compressed, or a data set's folder or URL.")],
+    data: Annotated[
+        str,
+        typer.Argument(
+            help="A file, plain or compressed: CSV, or what its name says (.svm, .parquet, .npz …); or a "
+            "data set's folder or URL."
+        ),
+    ],
     label: MaybeLabel = None,
+    label_kind: MaybeLabelKind = None,
     out: Annotated[Path, typer.Option(help="Where to save the model.")] = Path("model.squall"),
     workers: Workers = "auto",
     memory: Memory = "1769MB",
@@ -260,6 +271,7 @@ def train(
             model=model,
             data=data,
             label=label,
+            label_kind=label_kind,
             out=out,
             workers=workers,
             memory=memory,

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import squall
 from squall.cli.chaos import parse_chaos
 from squall.cli.documents import check_documents, print_documents, print_topics, read_documents
-from squall.cli.ingest import is_stored, open_given
+from squall.cli.ingest import FORMATS_OF_TABLES, LABELLED, format_by_name, is_stored, open_given, read_given
 from squall.cli.jobs import COMMAND, OUT
 from squall.cli.plan import parse_plan
 from squall.cli.quality import held_out_quality
@@ -20,6 +20,7 @@ from squall.cli.strategies import parse_strategy
 from squall.cli.trainable import OPTIONS, SETTINGS, Trainable, check_options
 from squall.config import DEFAULT_PRICES, Problems
 from squall.data.dataset import Dataset
+from squall.data.labels import LABEL_KINDS
 from squall.data.objects import ObjectStore, default_storage
 from squall.driver.ledger import load_prices
 from squall.driver.resuming import find_interrupted
@@ -41,6 +42,7 @@ class TrainOptions:
     model: str
     data: str
     label: str | None
+    label_kind: str | None
     out: Path
     workers: str
     memory: str
@@ -108,18 +110,24 @@ def _read(options: TrainOptions, trainable: Trainable) -> Dataset:
     if not is_stored(options.data):
         if trainable.reads == "ratings":
             return squall.read_ratings(options.data, storage=options.storage)
-        if options.label is None:
+        form = format_by_name(options.data)
+        form = form if form in FORMATS_OF_TABLES else "csv"
+        if options.label is None and form not in LABELLED:
             raise SettingError("a file needs --label", where="squall train", fix="name the column to learn")
-        return squall.read_csv(
+        return read_given(
             options.data,
+            form,
+            "squall train",
             label=options.label,
-            header=options.header is not False,
-            delimiter=(options.delimiter or ",").replace("\\t", "\t"),
+            label_kind=options.label_kind,
+            header=options.header,
+            delimiter=options.delimiter,
             categorical=options.categorical,
             storage=options.storage,
         )
     data = open_given(
         options.data,
+        label_kind=options.label_kind,
         delimiter=options.delimiter,
         header=options.header,
         categorical=options.categorical or None,
@@ -136,7 +144,7 @@ def _read(options: TrainOptions, trainable: Trainable) -> Dataset:
 def _tags(options: TrainOptions, data: Dataset) -> dict[str, str]:
     """What tells this very command, on this very data, from all others."""
     told: tuple[Any, ...]
-    if is_stored(options.data):
+    if is_stored(options.data) or "://" in options.data:
         told = (options, data.key())
     else:
         file = user_path(options.data).absolute()
@@ -179,6 +187,8 @@ def _settings(options: TrainOptions) -> tuple[squall.Run, Any, Trainable]:
         problems.add(f"--test {options.test:g} must be at least 0 and below 1")
     if not options.test and (options.early_stopping is not None or options.target_loss is not None):
         problems.add("--early-stopping and --target-loss need held-out rows, and --test 0 leaves none")
+    if options.label_kind is not None:
+        problems.choice("--label-kind", options.label_kind, LABEL_KINDS)
     strategy = parse_strategy(problems, options.strategy, asdict(options))
     model = None if trainable is None else _model(problems, trainable, options, given)
     if model is not None:

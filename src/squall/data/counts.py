@@ -88,8 +88,10 @@ def write_counts(
     DataError
         If there are no words or no rows.
     """
-    if not 0 < width <= _MAX_WIDTH:
-        raise DataError(f"the vocabulary has {width:,} words; 1 to 2**31 - 1 are possible", where=source)
+    if width == 0:
+        raise DataError("the file holds no words", where=source, fix="check how it was written")
+    if width > _MAX_WIDTH:
+        raise DataError(f"the vocabulary has {width:,} words; up to 2**31 - 1 are possible", where=source)
     partitions, _ = store_blocks(store, prefix, blocks)
     rows = sum(p.rows for p in partitions)
     if rows == 0:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from squall.config import Problems, Run
-from squall.data.csv import CsvFormat
 from squall.data.csv_chunks import read_names
+from squall.data.csv_format import CsvFormat
 from squall.data.dataset import Dataset
 from squall.data.dialects import Dialect
 from squall.data.finding import Paths, find_inputs, path_problems

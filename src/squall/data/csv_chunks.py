@@ -26,7 +26,7 @@ def read_names(source: Input, dialect: Dialect) -> list[str]:
     """
     first = next(_chunks(Piece(source), dialect, 0, Skipped(False)), None)
     if first is None:
-        raise DataError("the file holds no records", where=source.name)
+        raise DataError("the file holds no records", where=source.name, fix="check how it was written")
     if not dialect.header:
         return [str(i) for i in range(first.n_columns)]
     return [name or f"unnamed_{i}" for i, name in enumerate(first.names())]

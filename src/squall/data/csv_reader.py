@@ -122,12 +122,14 @@ class CsvParser:
         column, name = self._label, self.evidence.names[self._label]
         numbers, _ = chunk.float64(column)
         usable = np.isfinite(numbers)
+        were_asked_for = self.evidence.label_kind == "numbers"
+        also = '; labels that are classes are read without label_kind="numbers"' if were_asked_for else ""
         for row in np.flatnonzero(~usable).tolist():
             self._skipped.add(
                 DataError(
                     f"the label {name!r} is {chunk.text(row, column)!r}, and no number as others are",
                     where=chunk.where(row, column),
-                    fix='correct the row, or leave such rows out: errors="skip"',
+                    fix='correct the row, or leave such rows out: errors="skip"' + also,
                 )
             )
         if np.any(np.abs(numbers) > 2.0**53) and chunk.classify(column)[0] & CSV_WIDE_INTEGER:

@@ -49,7 +49,7 @@ class FileDocuments:
         """All of them."""
         for source in self._inputs:
             try:
-                raw = b"".join(read_chunks(source, 1 << 16, seen)) if source.size else b""
+                raw = b"".join(read_chunks(source, 1 << 16, seen, is_text=False)) if source.size else b""
             except UndecodableError as error:
                 skipped.add(error)
                 continue

@@ -10,8 +10,8 @@ from typing import Any
 from squall.data.inputs import Input, Seen
 from squall.errors import DataError
 
-MARK_BYTES = 4
-"""First bytes of a text that `marked_encoding` wants to see."""
+MARK_BYTES = 256
+"""First bytes of a text that `marked_encoding` and `refuse_no_text` want to see."""
 
 _MARKS = {
     b"\xff\xfe\0\0": "utf-32",  # before that of UTF-16, which it begins with
@@ -19,6 +19,8 @@ _MARKS = {
     b"\xff\xfe": "utf-16",
     b"\xfe\xff": "utf-16",
 }
+_MANY_ZEROS = 0.06  # delimiters alone in a text of other scripts are more
+_LEAST_BYTES = 32
 _ASCII_PAIRS = bytes(c for a in range(128) for b in range(128) for c in (a, b))  # "~{" means much to some
 _CHUNK_BYTES = 1 << 18
 _UTF8 = ("utf-8", "utf-8-sig")
@@ -31,6 +33,35 @@ class UndecodableError(DataError):
 def marked_encoding(start: bytes) -> str | None:
     """UTF-16 or UTF-32, where a text begins with the byte-order mark of one; else None."""
     return next((name for mark, name in _MARKS.items() if start.startswith(mark)), None)
+
+
+def refuse_no_text(start: bytes, where: str) -> None:
+    """Raise `DataError` if what has this start is no UTF-8 text, as bytes of 0 tell."""
+    shares = [start[i::4].count(0) / max(1, len(start[i::4])) for i in range(4)]
+    found = _wide_encoding(*shares)
+    if found:
+        raise DataError(
+            f"the text looks like {found}, without a byte-order mark",
+            where=where,
+            fix=f'give encoding="{found}" (read_csv, read_text), or convert it: iconv -f {found} -t utf-8',
+        )
+    if len(start) >= _LEAST_BYTES and sum(shares) / 4 > _MANY_ZEROS:
+        raise DataError(
+            "the file is no text: it has many bytes of 0",
+            where=where,
+            fix="check that it is the right file; text in another encoding than UTF-8 is read with encoding=",
+        )
+
+
+def _wide_encoding(a: float, b: float, c: float, d: float) -> str | None:
+    """That of a text, by the shares of zeros among the first, second, … of each four bytes."""
+    if d == 1 and c > 0.5 > a:  # no character takes more than 21 bits
+        return "utf-32-le"
+    if a == 1 and b > 0.5 > d:
+        return "utf-32-be"
+    if min(b, d) > max(_MANY_ZEROS, 2 * a, 2 * c):
+        return "utf-16-le"
+    return "utf-16-be" if min(a, c) > max(_MANY_ZEROS, 2 * b, 2 * d) else None
 
 
 def encoding_problem(encoding: Any) -> str | None:

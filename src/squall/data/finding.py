@@ -126,15 +126,34 @@ def _local(path: Path, pattern: str) -> Found:
             return _some(_below(path, pattern), _holds_no("file", pattern), text)
         if _WILD.search(text) and not path.exists():
             matches = sorted(p for p in map(Path, glob.glob(text, recursive=True)) if p.is_file())  # noqa: PTH207
+            if "**" in text or not matches:  # what cannot be looked into may hold some
+                _look_into(_fixed_part(path), recursive="**" in text)
             return _some([("", local_file(p)) for p in matches], "no file matches the pattern", text)
         return [("", local_file(path))]
     except OSError as error:
-        raise unreadable(error, text) from error
+        raise unreadable(error, str(error.filename or text)) from error
 
 
 def _below(folder: Path, pattern: str) -> Found:
+    _look_into(folder, recursive=True)
     files = {p.relative_to(folder).as_posix(): p for p in folder.rglob(pattern) if p.is_file()}
     return [(name, local_file(files[name])) for name in sorted(files) if not _is_hidden(name)]
+
+
+def _look_into(folder: Path, *, recursive: bool) -> None:
+    """Raise `OSError` if one of the folders cannot be listed, of which `rglob` and `glob` say nothing."""
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for _ in os.walk(folder, onerror=refuse) if folder.exists() else ():
+        if not recursive:
+            break
+
+
+def _fixed_part(pattern: Path) -> Path:
+    """The folder before the first wildcard."""
+    return next(p for p in pattern.parents if not _WILD.search(str(p)))
 
 
 def _is_hidden(name: str) -> bool:

@@ -100,7 +100,7 @@ def idx_labels(source: Input) -> Array:
 
 def _idx_header(source: Input) -> tuple[tuple[int, ...], np.dtype[Any], int]:
     """(shape, type of numbers, bytes of the header)."""
-    head = next(read_chunks(source, 4 + 4 * 255), b"")
+    head = next(read_chunks(source, 4 + 4 * 255, is_text=False), b"")
     if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in _IDX_TYPES or head[3] == 0:
         raise DataError(
             f"this is neither an IDX nor an npz file: it begins with {head[:8]!r}",
@@ -119,7 +119,7 @@ def _idx_values(
     """The ``n`` numbers after the header, ``at_once`` at a time."""
     rest, size, given = bytearray(), at_once * dtype.itemsize, 0
     promised = n * dtype.itemsize
-    for piece in read_chunks(source, _CHUNK_BYTES, seen):
+    for piece in read_chunks(source, _CHUNK_BYTES, seen, is_text=False):
         rest += piece[start:]
         start = max(0, start - len(piece))
         if given + len(rest) > promised:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import shutil
 import tempfile
@@ -102,7 +103,7 @@ class LocalFile:
         try:
             stat = self.path.stat()
         except OSError as error:
-            raise changed(self.name) from error
+            raise unreadable(error, self.name) from error
         if (stat.st_size, stat.st_mtime_ns) != (self.size, self.modified_ns):
             raise changed(self.name)
 
@@ -139,5 +140,11 @@ class _LocalBytes(io.FileIO):
 
 
 def unreadable(error: OSError, where: str) -> DataError:
-    """The error for a file that the system does not let read."""
-    return DataError(f"the file cannot be read: {error.strerror}", where=where[:200])
+    """The error for a file or folder that the system does not let read."""
+    fixes = {
+        errno.EACCES: "give this user the right to read it",
+        errno.ENOENT: "it was removed or renamed a moment ago: leave it in place until it is read",
+    }
+    return DataError(
+        f"it cannot be read: {error.strerror}", where=where[:200], fix=fixes.get(error.errno or 0)
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -25,18 +26,22 @@ _CHUNK_BYTES = 1 << 18  # in a core's own cache
 _FEW_LABELS = 1000
 _LOOKS = 16  # places of an input that a guess looks at
 _LOOK_BYTES = 1 << 14
+_SORTS = [(True, True), (True, False), (False, True), (False, False)]  # of rows: with a label, with a qid
 
 
 @dataclass(frozen=True)
 class LibsvmSchema:
     """What must be known to read a row: the index of the first feature, and what labels are.
 
-    ``labels`` is the sorted label map, empty where they are numbers, too many to be classes.
+    ``labels`` is the sorted label map, empty where they are numbers, too many to be classes.  Whether rows
+    have labels and qids is None only where there is no row.
     """
 
     base: int
     labels: list[float]
     many_numbers: bool = False
+    has_labels: bool | None = None
+    has_qids: bool | None = None
 
 
 @dataclass
@@ -67,26 +72,31 @@ class LibsvmFormat:
     label_kind: LabelKind = "auto"
 
     name = "libsvm"
-    version = 2
+    version = 3
 
     def guess(self, inputs: list[Input]) -> LibsvmSchema:
-        """From the lines at some places."""
-        parser = self._parser(
-            LibsvmSchema(1 if self.base is None else self.base, []), skip=True, fixed=self.base is not None
-        )
-        for piece in _places(inputs):
-            for lines in line_chunks(piece, size=_LOOK_BYTES):
-                parser.feed(lines)
-                parser.clear()
-                break
+        """From the lines at some places; rows of the set are of the sort that is most frequent there."""
+        parsers = [
+            self._parser(LibsvmSchema(1 if self.base is None else self.base, [], False, *sort), skip=True)
+            for sort in _SORTS
+        ]
+        for lines in _first_lines(_places(inputs)):
+            _look(parsers, lines)
+        if not any(map(_n_rows, parsers)):
+            for lines in _all_lines(inputs):
+                _look(parsers, lines)
+                if any(map(_n_rows, parsers)):
+                    break
+        parser = max(parsers, key=_n_rows)
         seen = parser.seen()
         base = (0 if seen["least"] == 0 else 1) if self.base is None else self.base
+        sort = (seen["has_labels"], seen["has_qids"]) if seen["n_rows"] else (None, None)
         labels = sorted(seen["labels"])
         # Where most rows have a label of their own the rest will hardly share them.
         many = len(labels) > MAX_CLASSES or len(labels) > max(_FEW_LABELS, seen["n_rows"] / 2)
-        if self.label_kind == "numbers" or (many and self.label_kind == "auto"):
-            return LibsvmSchema(base, [], many_numbers=True)
-        return LibsvmSchema(base, labels)
+        if sort[0] and (self.label_kind == "numbers" or (many and self.label_kind == "auto")):
+            return LibsvmSchema(base, [], True, *sort)
+        return LibsvmSchema(base, labels, False, *sort)
 
     def split(self, source: Input, cuts: list[int], each: Each) -> list[Piece]:
         """Anywhere."""
@@ -96,7 +106,7 @@ class LibsvmFormat:
         self, pieces: list[Piece], schema: LibsvmSchema, write: Callable[[RawBlock], None], seen: Seen
     ) -> LibsvmSeen:
         """Rows as one sparse column, with labels and query ids where there are some."""
-        parser = self._parser(schema, skip=self.errors == "skip", fixed=self.base is not None)
+        parser = self._parser(schema, skip=self.errors == "skip")
         problems: list[str] = []
         labels = _Labels()
         for piece in pieces:
@@ -118,18 +128,15 @@ class LibsvmFormat:
         where = inputs[0].name
         if not any(s.n_rows for s in seen):
             raise DataError("there are no rows", where=where, fix="check how the file was written")
-        for what, given in (("a label", "has_labels"), ("a qid", "has_qids")):
-            if len({getattr(s, given) for s in seen} - {None}) > 1:
-                raise DataError(f"some rows have {what}, others have none", where=where)
         base = self.base
         if base is None:
             base = 0 if any(s.least == 0 for s in seen) else 1
         labels = sorted({label for s in seen for label in s.labels})
         n_different = MAX_CLASSES + 1 if any(s.many_numbers for s in seen) else len(labels)
-        has_labels = any(s.has_labels for s in seen)
-        if has_labels and are_numbers(self.label_kind, n_different, True, where):
-            return LibsvmSchema(base, [], many_numbers=True)
-        return LibsvmSchema(base, labels)
+        sort = (seen[0].has_labels, seen[0].has_qids)  # as the guess said to all
+        if sort[0] and are_numbers(self.label_kind, n_different, True, where):
+            return LibsvmSchema(base, [], True, *sort)
+        return LibsvmSchema(base, labels, False, *sort)
 
     def fits(self, seen: LibsvmSeen, assumed: LibsvmSchema, decided: LibsvmSchema) -> bool:
         """Whether codes and places are the same."""
@@ -151,10 +158,12 @@ class LibsvmFormat:
             facts={"index_base": schema.base, "index_base_given": self.base is not None},
         )
 
-    def _parser(self, schema: LibsvmSchema, *, skip: bool, fixed: bool) -> LibsvmParser:
+    def _parser(self, schema: LibsvmSchema, *, skip: bool) -> LibsvmParser:
         width = -1 if self.n_features is None else self.n_features
         drop = self.wider == "drop"
-        return LibsvmParser(schema.base, fixed, width, drop, self.duplicates, skip, schema.labels)
+        sort = (schema.has_labels, schema.has_qids)
+        fixed = self.base is not None
+        return LibsvmParser(schema.base, fixed, width, drop, self.duplicates, skip, schema.labels, *sort)
 
 
 class _Labels:
@@ -197,11 +206,32 @@ def _give(
 
 
 def _places(inputs: list[Input]) -> Iterator[Piece]:
-    """Where a guess looks: sets are often sorted by label."""
+    """Where a guess looks, at no row twice: sets are often sorted by label."""
     for source in inputs[:_LOOKS]:
-        looks = max(1, _LOOKS // len(inputs)) if is_splittable(source) else 1
+        looks = min(_LOOKS // len(inputs), source.size // _LOOK_BYTES) if is_splittable(source) else 1
+        looks = max(1, looks)
         for i in range(looks):
             yield Piece(source, i * source.size // looks)
+
+
+def _first_lines(pieces: Iterator[Piece]) -> Iterator[memoryview]:
+    for piece in pieces:
+        yield from islice(line_chunks(piece, size=_LOOK_BYTES), 1)
+
+
+def _all_lines(inputs: list[Input]) -> Iterator[memoryview]:
+    for source in inputs:
+        yield from line_chunks(Piece(source), size=_CHUNK_BYTES)
+
+
+def _n_rows(parser: LibsvmParser) -> int:
+    return int(parser.seen()["n_rows"])
+
+
+def _look(parsers: list[LibsvmParser], lines: memoryview) -> None:
+    for parser in parsers:
+        parser.feed(lines)
+        parser.clear()
 
 
 def _refusal(piece: Piece, seen: dict[str, Any], first_line: int) -> DataError:

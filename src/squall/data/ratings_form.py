@@ -87,7 +87,7 @@ def _first_line(source: Input) -> bytes:
     start = next(read_chunks(source), b"").removeprefix(BOM)
     line = next((line for line in start.splitlines() if line.strip()), None)
     if line is None:
-        raise DataError("the file holds no records", where=source.name)
+        raise DataError("the file holds no records", where=source.name, fix="check how it was written")
     return line
 
 

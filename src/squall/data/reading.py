@@ -72,10 +72,12 @@ def stored_dataset(
         try:
             for found in inputs:
                 found.check_unchanged()  # much later, to mend what was damaged
-            with Progress(reader, sum(found.size for found in inputs)) as progress:
-                manifest = write(prefix, progress.add)
-            for found in inputs:
-                found.check_unchanged()  # before the manifest is stored: no data set opens
+            try:
+                with Progress(reader, sum(found.size for found in inputs)) as progress:
+                    manifest = write(prefix, progress.add)
+            finally:
+                for found in inputs:
+                    found.check_unchanged()  # before the manifest is stored, and before another error is told
         finally:
             close_connections()
         return msgspec.structs.replace(

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from squall.data.compression import MAGIC_BYTES, is_damage, opener_of
-from squall.data.encodings import MARK_BYTES, EncodedInput, Utf8Stream, marked_encoding
+from squall.data.encodings import (
+    MARK_BYTES,
+    EncodedInput,
+    Utf8Stream,
+    marked_encoding,
+    refuse_no_text,
+)
 from squall.data.inputs import Input, Seen, unseen
 from squall.errors import DataError
 
@@ -54,17 +60,19 @@ class Text:
         First byte; other than 0 only where `is_splittable`.
     seen : callable
         Is told how many of the input's own bytes were read.
+    is_text : bool
+        Whether it must look like text.
 
     Raises
     ------
     DataError
         Also by `fill`: if it cannot be read, is empty, of a kind that is not read, or compressed
-        and damaged or cut short; if it is not in its encoding.
+        and damaged or cut short; if it is not in its encoding, or no text.
     """
 
-    def __init__(self, source: Input, start: int = 0, seen: Seen = unseen) -> None:
+    def __init__(self, source: Input, start: int = 0, seen: Seen = unseen, *, is_text: bool = True) -> None:
         self._name = source.name
-        self._is_new, self._held = start == 0, b""
+        self._is_new, self._held, self._is_text = start == 0, b"", is_text
         self._encoding = source.encoding if isinstance(source, EncodedInput) else None
         opener = opener_of(_start_of(source), source.name) if start == 0 else None
         self._raw = source.open(start, seen)
@@ -112,6 +120,8 @@ class Text:
             if encoding is not None:
                 self._file = Utf8Stream(self._file, self._held, encoding, self._name)
                 self._held = b""
+            elif self._is_text:
+                refuse_no_text(self._held, self._name)
         if not self._held:
             return self._file.readinto(buffer) or 0
         n = min(len(self._held), len(buffer))
@@ -119,9 +129,11 @@ class Text:
         return n
 
 
-def read_chunks(source: Input, size: int = 1 << 20, seen: Seen = unseen) -> Iterator[bytes]:
+def read_chunks(
+    source: Input, size: int = 1 << 20, seen: Seen = unseen, *, is_text: bool = True
+) -> Iterator[bytes]:
     """The decompressed bytes in chunks of ``size``, the last one shorter; errors as for `Text`."""
-    with Text(source, 0, seen) as text:
+    with Text(source, 0, seen, is_text=is_text) as text:
         buffer = bytearray(size)
         while n := text.fill(memoryview(buffer)):
             yield bytes(memoryview(buffer)[:n])

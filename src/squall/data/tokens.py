@@ -108,9 +108,8 @@ class TextReader:
     def _chosen(self) -> list[str]:
         rule, n, words = self._rule, self._n, list(self._place)
         if not words:
-            raise DataError(
-                f"there is no word in {n:,} documents", fix="check token_pattern, and where the text is"
-            )
+            what = f"is no word in {n:,} document{'s' if n > 1 else ''}" if n else "are no documents"
+            raise DataError(f"there {what}", fix="check token_pattern, and where the text is")
         least = rule.min_df if isinstance(rule.min_df, int) else rule.min_df * n
         most = rule.max_df if isinstance(rule.max_df, int) else rule.max_df * n
         wanted = (self._documents >= least) & (self._documents <= most)

@@ -68,9 +68,11 @@ class Imputer(BaseTransformer):
         text = MISSING_TEXT if fill is None else fill if isinstance(fill, str) else None
         kinds = (*(_NUMBERS if number is not None else ()), *(("categorical",) if text is not None else ()))
         touched = self._touched(data.columns, kinds)
+        widths = {c.name: c.width for c in touched if c.kind != "categorical"}
         return ImputeTransform(
-            {c.name: [number] * c.width for c in touched if c.kind != "categorical" and number is not None},
+            {name: [number] for name in widths if number is not None},
             {c.name: text for c in touched if c.kind == "categorical" and text is not None},
+            {name: width for name, width in widths.items() if width != 1},
         )
 
     def _statistics(self, columns: list[ColumnSpec]) -> Statistics[Any, Transform]:

@@ -99,7 +99,7 @@ class ImputeStatistics:
                 warnings.warn(
                     f"column {name!r} has no value to learn from; missing ones become {told}", stacklevel=2
                 )
-        return ImputeTransform(numbers, texts)
+        return ImputeTransform.compact(numbers, texts)
 
 
 def _merged(name: str, a: ColumnState, b: ColumnState) -> ColumnState:
@@ -132,10 +132,28 @@ def _fills(column: Moments | list[QuantileSketch] | list[NumberCounts]) -> list[
 
 
 class ImputeTransform(msgspec.Struct, frozen=True, tag="impute"):
-    """Fitted imputation: by what missing values of each column are filled, feature by feature."""
+    """Fitted imputation: by what missing values of each column are filled.
+
+    Attributes
+    ----------
+    numbers : dict of str to list of float
+        Feature by feature; one number where it is the same for all features of a column.
+    texts : dict of str to str
+    widths : dict of str to int
+        Features of the columns that have one number for several.
+    """
 
     numbers: dict[str, list[float]]
     texts: dict[str, str]
+    widths: dict[str, int] = {}
+
+    @staticmethod
+    def compact(numbers: dict[str, list[float]], texts: dict[str, str]) -> ImputeTransform:
+        """From the numbers of all features: a hashed column may have millions, all alike."""
+        alike = {
+            name: len(fills) for name, fills in numbers.items() if len(fills) > 1 and len(set(fills)) == 1
+        }
+        return ImputeTransform({n: f[:1] if n in alike else f for n, f in numbers.items()}, texts, alike)
 
     def apply(self, block: RawBlock) -> RawBlock:
         """Fill what is missing in the columns it was fitted on; the others pass."""
@@ -147,15 +165,15 @@ class ImputeTransform(msgspec.Struct, frozen=True, tag="impute"):
             return _filled_text(name, column, self.texts[name])
         if name not in self.numbers:
             return column
-        check_width(name, column, len(self.numbers[name]), "imputer")
+        check_width(name, column, self.widths.get(name, len(self.numbers[name])), "imputer")
+        fills = np.asarray(self.numbers[name])
         if isinstance(column, SparseColumn):
             if column.values is None:
                 return column
-            fills = np.asarray(self.numbers[name])
-            values: Any = np.where(np.isnan(column.values), fills[column.indices], column.values)
+            own = fills if name in self.widths else fills[column.indices]
+            values: Any = np.where(np.isnan(column.values), own, column.values)
             values = values.astype(column.values.dtype)
             return SparseColumn(column.indptr, column.indices, values, column.width)
-        fills = np.asarray(self.numbers[name])
         if isinstance(column, NumericColumn):
             return column if column.values.dtype == np.int64 else NumericColumn(_fill(column, fills)[:, 0])
         assert isinstance(column, DenseColumn)
