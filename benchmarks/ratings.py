@@ -1,9 +1,9 @@
-"""Matrix factorisation beside scikit-surprise and implicit: error or recall, and time, in one run.
+"""Matrix factorisation beside scikit-surprise, Spark and implicit: error or recall, and time, in one run.
 
 MovieLens 100K (python examples/public_sets.py movielens), 90/10 by default_rng(0).  scikit-surprise is
-given the best of a few settings; implicit its defaults but for the number of factors.
-Both come from pip; who is not installed is left out, and said so.  Times are wall-clock of whole fits,
-functions warm, medians of interleaved rounds.
+given the best of a few settings; Spark's ALS and implicit have their defaults but for the number of
+factors.  All come from pip (Spark, pyspark, wants Java too); who is not installed is left out, and said
+so.  Times are wall-clock of whole fits, functions and Spark's executors warm, medians of interleaved rounds.
 
     python benchmarks/ratings.py --rounds 3
 """
@@ -11,6 +11,7 @@ functions warm, medians of interleaved rounds.
 from __future__ import annotations
 
 import argparse
+import shutil
 import statistics
 import time
 from collections.abc import Callable
@@ -61,6 +62,35 @@ def surprise(films: Films, n_factors: int) -> Callable[[], float]:
         pairs = zip(films.X[films.test], films.y[films.test], strict=True)
         errors = [model.predict(u, i).est - r for (u, i), r in pairs]
         return float(np.sqrt(np.mean(np.square(errors))))
+
+    return fit
+
+
+def spark(films: Films, n_factors: int) -> Callable[[], float]:
+    from pyspark.ml.recommendation import ALS
+    from pyspark.sql import DataFrame, SparkSession
+
+    if shutil.which("java") is None:
+        raise ModuleNotFoundError(name="java")
+    settings = {"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
+    settings["spark.ui.showConsoleProgress"] = "false"
+    session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+
+    def frame(rows: Any) -> DataFrame:
+        pairs, told = films.X[rows].tolist(), films.y[rows].tolist()
+        ratings = [(user, item, rating) for (user, item), rating in zip(pairs, told, strict=True)]
+        cached = session.createDataFrame(ratings, ["user", "item", "rating"]).coalesce(2).cache()
+        cached.count()
+        return cached
+
+    train, test, mean = frame(films.train), frame(films.test), films.y[films.train].mean()
+
+    def fit() -> float:
+        model = ALS(rank=n_factors, seed=0).fit(train)
+        told = np.array(model.transform(test).select("rating", "prediction").collect(), dtype=float)
+        expected = np.where(np.isnan(told[:, 1]), mean, told[:, 1])  # who is new has no prediction
+        return float(np.sqrt(np.mean(np.square(expected - told[:, 0]))))
 
     return fit
 
@@ -129,6 +159,7 @@ def main() -> None:
             "Squall, 2 functions": ours(films, k, squall.Run(workers=2)),
             "Squall, 2 functions, TCP store": ours(films, k, squall.Run(workers=2, store="tcp")),
             **available(surprise, "scikit-surprise, tuned", films, k),
+            **available(spark, "Spark ALS", films, k),
         }
         contest(f"k = {k}, RMSE", contenders, options.rounds)
     run = squall.Run(workers=1)
