@@ -641,7 +641,7 @@ class StrategySettings(Protocol):
         model : Model
         store : Store
         interrupted : callable
-            Whether this worker has to end; asked where it waits.
+            Whether this worker has to end, or would have to after another wait; asked where it waits.
         minibatches : callable
             How many of them each slot has in an epoch; a slot without any in one has none at all.
         """

@@ -215,6 +215,20 @@ def test_several_classes_and_numbers_are_trained_and_predicted(cli: Run, tmp_pat
     np.testing.assert_allclose([float(row) for row in rows], 500 + 10 * X[:, 0], atol=8)
 
 
+def test_a_file_is_read_as_what_its_name_says(cli: Run, tmp_path: Path) -> None:
+    Path("a.svm").write_text("1 3:1 5:2.5\n-1 2:1 7:1\n" * 40)
+    assert cli("train", "logistic", "a.svm", "--epochs", "2", "--test", "0")[0] == 0
+    Path("few.svm").write_text("1 3:1\n-1 2:1\n")  # of the seven features that there were
+    code, out, _ = cli("predict", "model.squall", f"file://{tmp_path}/few.svm")
+    assert code == 0 and [line.split(",")[0] for line in out.splitlines()] == ["prediction", "1", "-1"]
+
+    code, _, err = cli("train", "logistic", "a.svm", "--label", "y", "--no-header")
+    assert code == 1 and "2 settings are wrong" in err and "not a setting of squall.read_libsvm" in err
+    Path("more.svm").write_text("1 8:1\n")
+    code, _, err = cli("predict", "model.squall", "more.svm")
+    assert code == 1 and "more.svm:1:3" in err and "n_features is 7" in err
+
+
 def test_ratings_are_trained_and_a_stored_set_is_predicted(cli: Run, tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     pairs = sorted({(int(u), int(i)) for u, i in draw.integers(0, 12, size=(120, 2))})

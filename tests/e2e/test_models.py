@@ -16,7 +16,7 @@ AMOUNTS = 1_000.0 + 20.0 * X[:, 0] - 5.0 * X[:, 1]
 MODELS = {
     "softmax": (squall.LogisticRegression, {}, np.digitize(X[:, 0], [-0.5, 0.5]), 0.9),
     "linear": (squall.LinearRegression, {}, AMOUNTS, 0.95),
-    "machine": (squall.FactorizationMachine, {"n_factors": 2, "learning_rate": 0.05}, y, 0.75),
+    "machine": (squall.FactorizationMachine, {"n_factors": 2, "learning_rate": 0.05}, y, 0.8),
 }
 
 
@@ -34,6 +34,4 @@ def test_short_lives_under_strict_isolation(s3: str, name: str, consistency: str
     assert {record.rows for record in fitted.history_} == {len(X)}
     attempts = job.status().attempts
     assert len(attempts) > 2
-    # Under ssp a worker that waits has been seen to overstay its two seconds; its successor loses nothing.
-    overstayed = {OutcomeKind.TIMED_OUT} if consistency == "ssp" else set()
-    assert {attempt.outcome.kind for attempt in attempts} - overstayed == {OutcomeKind.RETURNED}
+    assert {attempt.outcome.kind for attempt in attempts} == {OutcomeKind.RETURNED}

@@ -24,8 +24,8 @@ import squall
 from squall.driver import resuming
 from tests.e2e.test_topics import submit
 resuming.SILENCE_OF_WORKERS_S = 0.5
-storage, consistency, store = sys.argv[1:]
-job = submit(consistency, store, epochs=30, storage=storage, checkpoint="0.05s")
+storage, consistency, store, *warm = sys.argv[1:]
+job = submit(consistency, store, epochs=30, warm=bool(warm), storage=storage, checkpoint="0.05s")
 print(job.url, flush=True)
 while job.status().epoch < 5:
     time.sleep(0.002)
@@ -34,10 +34,19 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def submit(
-    consistency: str, store: str, backend: Any = "local", *, epochs: int = 8, workers: int = 2, **run: Any
+    consistency: str,
+    store: str,
+    backend: Any = "local",
+    *,
+    epochs: int = 8,
+    workers: int = 2,
+    warm: bool = False,
+    **run: Any,
 ) -> squall.Job[Any]:
     model = squall.LatentDirichletAllocation(5, epochs=epochs, random_state=3, strategy=P(consistency))
     where = squall.Run(backend=backend, store=store, workers=workers, **run)
+    if warm:
+        model.set_params(epochs=2, warm_start=True).fit(X[::3], run=where).set_params(epochs=epochs)
     return squall.submit(model, squall.from_arrays(X), validation=squall.from_arrays(held_out), run=where)
 
 
@@ -90,16 +99,22 @@ def test_short_lives_under_strict_isolation(s3: str, consistency: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("consistency", "store"), [("bsp", "embedded"), ("bsp", "tcp"), ("ssp", "tcp")])
-def test_a_job_goes_on_after_its_client_was_killed(tmp_path: Any, consistency: str, store: str) -> None:
+@pytest.mark.parametrize(
+    ("consistency", "store", "warm"),
+    [("bsp", "embedded", []), ("bsp", "tcp", []), ("ssp", "tcp", []), ("bsp", "embedded", ["warm"])],
+)
+def test_a_job_goes_on_after_its_client_was_killed(
+    tmp_path: Any, consistency: str, store: str, warm: list[str]
+) -> None:
+    """What a warm start was lent is taken off by whoever ends the job: it counts 3 % of the tokens."""
     done = subprocess.run(
-        [sys.executable, "-c", CLIENT, str(tmp_path), consistency, store],
+        [sys.executable, "-c", CLIENT, str(tmp_path), consistency, store, *warm],
         capture_output=True, text=True, timeout=50, check=False,
     )  # fmt: skip
     assert done.returncode == -9, done.stderr
     model = checked(squall.Job.open(done.stdout.strip()), 30)
     if consistency == "bsp":
-        expected = checked(submit("bsp", "embedded", epochs=30), 30)
+        expected = checked(submit("bsp", "embedded", epochs=30, warm=bool(warm)), 30)
         np.testing.assert_array_equal(model.components_, expected.components_)
 
 

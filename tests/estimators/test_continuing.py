@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import numpy as np
 import pandas as pd
@@ -10,7 +12,7 @@ from sklearn.base import clone
 
 import squall
 from squall import FactorizationMachine, LinearRegression, LogisticRegression
-from squall.errors import DataError, SettingError
+from squall.errors import CorruptError, DataError, SettingError
 from squall.models.linear import LinearModel
 from squall.records import DenseBlock, OptimizerSpec, Stamp
 from squall.store.table import ParameterTable
@@ -218,8 +220,37 @@ def test_a_loaded_model_goes_on_in_the_units_of_its_labels(tmp_path):
     assert loaded.score(X, AMOUNTS) > 0.9
 
 
-def test_the_state_of_an_epoch_that_was_not_the_best_is_let_go():
-    model = LogisticRegression(epochs=3).fit(X, y, validation=(X, y))
-    assert model._optimizer_state is not None
+@pytest.mark.parametrize(
+    ("at", "optimizer", "l2"),
+    [(0, "adam", 0.0), (1, "ftrl", 0.01), (2, "nesterov", 0.01), (3, "adagrad", 0.01), (4, "adam", 0.01)],
+)
+def test_two_epochs_and_a_part_are_three_epochs_also_after_a_load(at, optimizer, l2, tmp_path):
+    kind, settings, labels = MODELS[at]
+    whole = kind(epochs=3, batch_size=300, learning_rate=0.05, optimizer=optimizer, l2=l2, **settings)
+    parts = clone(whole).set_params(epochs=2).fit(X, labels)
+    loaded = squall.load(squall.save(parts, tmp_path / "m"))
+    before = learned(parts)
+    whole.fit(X, labels)
+    for model in (parts, loaded):
+        model.partial_fit(X, labels)
+        for name, value in learned(whole).items():
+            size = np.abs(value - before[name]).max()
+            np.testing.assert_allclose(learned(model)[name], value, atol=1e-3 * size, err_msg=name)
+
+
+def test_a_state_of_another_shape_is_not_loaded(tmp_path):
+    model = LogisticRegression(epochs=1).fit(X, y)
+    state = model._optimizer_state
+    model._optimizer_state = replace(state, values=state.values[1:])
+    with pytest.raises(CorruptError, match=r"the optimiser's state has shape \(3, 1\)"):
+        squall.load(squall.save(model, tmp_path / "m"))
+
+
+def test_the_state_is_kept_unless_an_epoch_before_the_last_was_the_best():
     model = LogisticRegression(epochs=3, early_stopping=2).fit(X, y, validation=(X, y))
+    losses = [record.validation_loss for record in model.history_]
+    assert losses[-1] == min(losses)
+    assert model._optimizer_state is not None
+    model = LogisticRegression(epochs=9, early_stopping=1).fit(X, y, validation=(X, 1 - y))
+    assert 1 < model.n_iter_ < 9
     assert model._optimizer_state is None

@@ -11,9 +11,9 @@ import pytest
 
 from squall.errors import SettingError
 from squall.protocols import SharedTables
-from squall.records import Block, DenseBlock, OptimizerSpec, Sync
+from squall.records import Block, DenseBlock, Meeting, OptimizerSpec, Sync
 from squall.worker.strategies import ParameterServer, strategy_from_dict
-from squall.worker.updates import MetUpdates, SharedMemoryUpdates
+from squall.worker.updates import HOLD_S, MetUpdates, SharedMemoryUpdates
 from tests.worker.conftest import ROWS, WIDTH, Job, rows
 
 BATCH = 48
@@ -31,6 +31,29 @@ class OnlyMessages:
 def by_messages(store: Any) -> Any:
     """The store as a network shows it."""
     return SimpleNamespace(tables=OnlyMessages(store.tables), control=store.control)
+
+
+class Noting:
+    """Tables of which nobody may read yet; notes how long each request would wait."""
+
+    def __init__(self) -> None:
+        self.timeouts: list[float] = []
+
+    def meet(self, *arguments: Any) -> Any:
+        self.timeouts.append(arguments[-1])
+        return Meeting(None, 0.0)
+
+
+@pytest.mark.parametrize(("interrupted", "timeouts"), [([True], [0.0]), ([False, False, True], [HOLD_S] * 2)])
+def test_who_has_no_time_for_another_wait_does_not_begin_one(
+    job: Job, interrupted: list[bool], timeouts: list[float]
+) -> None:
+    tables, answers = Noting(), iter([*interrupted, True])
+    store: Any = SimpleNamespace(tables=tables, control=job.store.control)
+    strategy = MetUpdates(job.task, job.model, store, Sync(3), interrupted=lambda: next(answers))
+    order = np.arange(ROWS, dtype=np.int32)
+    assert strategy.step(rows(), order, BATCH, 0, 7).minibatches == 0
+    assert tables.timeouts == timeouts
 
 
 def dense() -> DenseBlock:

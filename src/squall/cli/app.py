@@ -177,7 +177,13 @@ def train(
             show_default=False,
         ),
     ],
-    data: Annotated[str, typer.Argument(help="A file, plain or compressed, or a data set's folder or URL.")],
+    data: Annotated[
+        str,
+        typer.Argument(
+            help="A file, plain or compressed: CSV, or what its name says (.svm, .parquet, .npz …); or a "
+            "data set's folder or URL."
+        ),
+    ],
     label: MaybeLabel = None,
     label_kind: MaybeLabelKind = None,
     out: Annotated[Path, typer.Option(help="Where to save the model.")] = Path("model.squall"),

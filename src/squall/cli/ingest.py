@@ -6,7 +6,7 @@ import inspect
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -47,6 +47,13 @@ _FORMATS = {
 """Readers that this version has are offered; the others wait for theirs."""
 
 
+LABELLED = ("libsvm", "images")
+"""Formats whose files say themselves what the label is."""
+
+FORMATS_OF_TABLES = ("csv", "tsv", "parquet", *LABELLED)
+"""Formats that are told by a file's name, with a row for each thing to learn from."""
+
+
 @dataclass(frozen=True)
 class IngestOptions:
     """Options of the command, as typed; None where nothing was."""
@@ -67,11 +74,11 @@ class IngestOptions:
 
 def run_ingest(options: IngestOptions) -> None:
     """Check the settings, read, write, and show what there is now."""
-    read, settings = _reader(options)
+    read, settings = _reader(options, "squall ingest")
     refuse_taken(options.to)  # before any work is done
     started = time.monotonic()
     source: Any = options.sources[0] if len(options.sources) == 1 else list(options.sources)
-    with _in_words_of_the_command():
+    with _in_words_of_the_command("any other as --option name=value"):
         data: Dataset = read(source, **settings)
     written = data.write(options.to)
     print_info(written)
@@ -85,7 +92,48 @@ def run_ingest(options: IngestOptions) -> None:
     )
 
 
-def _reader(options: IngestOptions) -> tuple[Callable[..., Dataset], dict[str, Any]]:
+def read_given(
+    path: str,
+    form: str,
+    command: str,
+    *,
+    label: str | None = None,
+    label_kind: str | None = None,
+    categorical: Sequence[str] = (),
+    delimiter: str | None = None,
+    header: bool | None = None,
+    storage: str | None = None,
+    **settings: Any,
+) -> Dataset:
+    """A file that another command was given, in one of the formats, with the options that it was given.
+
+    Raises
+    ------
+    SettingError
+        If the format's reader has no such options.
+    DataError
+        If the file is not as it should be.
+    """
+    options = IngestOptions(
+        sources=(path,),
+        to="",
+        format=form,
+        label=label,
+        label_kind=label_kind,
+        weight=None,
+        categorical=tuple(categorical),
+        delimiter=delimiter,
+        header=header,
+        errors=None,
+        options=(),
+        storage=storage,
+    )
+    read, typed = _reader(options, command)
+    with _in_words_of_the_command("with any other, squall ingest … --option name=value first"):
+        return read(path, **typed, **settings)
+
+
+def _reader(options: IngestOptions, command: str) -> tuple[Callable[..., Dataset], dict[str, Any]]:
     """The reader, and the settings for it.
 
     Raises
@@ -93,7 +141,7 @@ def _reader(options: IngestOptions) -> tuple[Callable[..., Dataset], dict[str, A
     SettingError
         If the format is unknown or cannot be told, or its reader has no such settings.
     """
-    problems = Problems("squall ingest")
+    problems = Problems(command)
     name = _format_of(options, problems)
     problems.raise_if_any()
     form = _FORMATS[name]
@@ -149,15 +197,13 @@ def _is_named(path: str, form: _Format) -> bool:
 
 
 @contextmanager
-def _in_words_of_the_command() -> Iterator[None]:
+def _in_words_of_the_command(others: str) -> Iterator[None]:
     """A reader's errors speak of its arguments: say how they are typed."""
     try:
         yield
     except (DataError, SettingError) as error:
         if error.fix and re.search(r"\b[a-z_]+=", error.fix):
-            error.fix += (
-                ' (typed as --label y, --delimiter ";", --no-header; any other as --option name=value)'
-            )
+            error.fix += f' (typed as --label y, --delimiter ";", --no-header; {others})'
         raise
 
 
@@ -195,7 +241,7 @@ def _parsed(value: str) -> Any:
 
 def is_stored(data: str) -> bool:
     """Whether it is the place of a data set, not a file."""
-    return "://" in data or user_path(data).is_dir()
+    return format_by_name(data) is None if "://" in data else user_path(data).is_dir()
 
 
 def open_given(url: str, **file_settings: Any) -> Dataset:

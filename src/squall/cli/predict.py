@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 import squall
 from squall.cli.documents import read_documents
-from squall.cli.ingest import is_stored, open_given
+from squall.cli.ingest import FORMATS_OF_TABLES, format_by_name, is_stored, open_given, read_given
 from squall.cli.show import console
 from squall.data.dataset import Dataset
 from squall.errors import DataError, SettingError, SquallError
@@ -49,6 +49,10 @@ def _open(model: Any, data: str, given: dict[str, Any], storage: str | None) -> 
         separator = "auto" if given["delimiter"] is None else given["delimiter"].replace("\\t", "\t")
         header: Any = "auto" if given["header"] is None else given["header"]
         return squall.read_ratings(data, separator=separator, header=header, storage=storage)
+    form = format_by_name(data)
+    if form in FORMATS_OF_TABLES and form not in ("csv", "tsv"):
+        wider = {"n_features": model.n_features_in_} if form == "libsvm" else {}
+        return read_given(data, form, "squall predict", **given, storage=storage, **wider)
     columns = (model.steps[0][1] if isinstance(model, squall.Pipeline) else model).columns_in_
     text = [c.name for c in columns if c.kind == "categorical"]
     delimiter = (given["delimiter"] or "auto").replace("\\t", "\t")

@@ -6,12 +6,12 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import squall
 from squall.cli.chaos import parse_chaos
 from squall.cli.documents import check_documents, print_documents, print_topics, read_documents
-from squall.cli.ingest import is_stored, open_given
+from squall.cli.ingest import FORMATS_OF_TABLES, LABELLED, format_by_name, is_stored, open_given, read_given
 from squall.cli.jobs import COMMAND, OUT
 from squall.cli.plan import parse_plan
 from squall.cli.quality import held_out_quality
@@ -20,7 +20,7 @@ from squall.cli.strategies import parse_strategy
 from squall.cli.trainable import OPTIONS, SETTINGS, Trainable, check_options
 from squall.config import DEFAULT_PRICES, Problems
 from squall.data.dataset import Dataset
-from squall.data.labels import LABEL_KINDS, LabelKind
+from squall.data.labels import LABEL_KINDS
 from squall.data.objects import ObjectStore, default_storage
 from squall.driver.ledger import load_prices
 from squall.driver.resuming import find_interrupted
@@ -110,14 +110,18 @@ def _read(options: TrainOptions, trainable: Trainable) -> Dataset:
     if not is_stored(options.data):
         if trainable.reads == "ratings":
             return squall.read_ratings(options.data, storage=options.storage)
-        if options.label is None:
+        form = format_by_name(options.data)
+        form = form if form in FORMATS_OF_TABLES else "csv"
+        if options.label is None and form not in LABELLED:
             raise SettingError("a file needs --label", where="squall train", fix="name the column to learn")
-        return squall.read_csv(
+        return read_given(
             options.data,
+            form,
+            "squall train",
             label=options.label,
-            label_kind=cast(LabelKind, options.label_kind or "auto"),  # checked before
-            header=options.header is not False,
-            delimiter=(options.delimiter or "auto").replace("\\t", "\t"),
+            label_kind=options.label_kind,
+            header=options.header,
+            delimiter=options.delimiter,
             categorical=options.categorical,
             storage=options.storage,
         )
@@ -140,7 +144,7 @@ def _read(options: TrainOptions, trainable: Trainable) -> Dataset:
 def _tags(options: TrainOptions, data: Dataset) -> dict[str, str]:
     """What tells this very command, on this very data, from all others."""
     told: tuple[Any, ...]
-    if is_stored(options.data):
+    if is_stored(options.data) or "://" in options.data:
         told = (options, data.key())
     else:
         file = user_path(options.data).absolute()

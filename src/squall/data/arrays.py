@@ -190,6 +190,10 @@ def _of_sparse(X: Any, names: Sequence[str] | None) -> tuple[Columns, int]:
             csr_validate(indptr, indices, None, width)
     except (ValueError, IndexError) as error:
         raise DataError(f"the sparse matrix is inconsistent: {error}", where="X") from error
+    if not csr.has_canonical_format:  # elements that repeat mean their sum, also to models of pairs
+        csr = csr.copy()
+        csr.sum_duplicates()
+        indptr, indices = csr.indptr.astype(np.int64), csr.indices.astype(np.int32)
     values: Any = np.ascontiguousarray(exact_float(csr.data, "X"))
     column = SparseColumn(
         indptr,

@@ -246,9 +246,8 @@ class JobLoop:
         weights, contents = session.trained() if machine.trained_rows else (None, None)
         if weights is None:
             raise stopped_early("workers had made a model", machine.reason)
-        if self.spec.patience is None:
-            return weights, contents
-        return measurer.best(weights), None  # the state is not that of the best weights
+        best = weights if self.spec.patience is None else measurer.best(weights)
+        return best, contents if best is weights else None  # the state is that of the last weights
 
     def _first_event(self, session: Session, rows: int) -> events.Event:
         if self._machine.state == "preparing":

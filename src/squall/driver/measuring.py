@@ -51,10 +51,11 @@ class Measurer:
         self._objects.put(self._key, np.ascontiguousarray(self._weights).tobytes())
 
     def best(self, like: Float32) -> Float32:
-        """The best weights, of the shape of ``like``; ``like`` itself if none were kept."""
+        """The best weights, of the shape of ``like``; ``like`` itself if it has them, or none were kept."""
         if not self._objects.exists(self._key):
             return like
-        return np.frombuffer(self._objects.get(self._key), dtype=np.float32).reshape(like.shape).copy()
+        best = np.frombuffer(self._objects.get(self._key), dtype=np.float32).reshape(like.shape)
+        return like if np.array_equal(best, like) else best.copy()
 
     def unwanted(self) -> None:
         """What is being measured is not wanted any more."""

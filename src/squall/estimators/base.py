@@ -312,8 +312,8 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
         """Held-out rows as a data set; errors as :func:`as_validation`."""
         return as_validation(validation)
 
-    def _math(self, n_features: int, target: Target) -> Model:
-        """The model's mathematics."""
+    def _math(self, n_features: int, target: Target, seed: int) -> Model:
+        """The model's mathematics; ``seed`` is of what it draws itself."""
         raise NotImplementedError
 
     def _take(self, weights: Float32, classes: np.ndarray[Any, Any], model: Any) -> None:

@@ -89,7 +89,8 @@ class Classifier(ClassifierMixin, ContinuingModel):  # type: ignore[misc]
         """Train one epoch on these rows, from where the last call (or ``fit``, or ``squall.load``) has ended.
 
         The first call settles columns, classes and an ``"auto"`` learning rate.  The optimiser goes on with
-        what it knew, but for a model that was loaded, or stopped early with an epoch before its last.
+        what it knew, unless the model is that of an epoch before the last (``early_stopping``), or of a
+        strategy without tables.
         ``history_``, ``bill_`` and the like are those of this call.
 
         Parameters

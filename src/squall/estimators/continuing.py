@@ -18,6 +18,7 @@ from squall.estimators.predecessors import Part, Predecessor, check_same_columns
 from squall.estimators.progress import wait_showing_progress
 from squall.estimators.targets import ClassTarget, Target
 from squall.optim import is_lazy
+from squall.protocols import Model
 from squall.records import ColumnSpec, Float32, OptimizerSpec
 
 
@@ -34,6 +35,18 @@ class OptimizerState:
         mine = self.optimizer
         return (mine.name, is_lazy(mine)) == (optimizer.name, is_lazy(optimizer))
 
+    def tensors(self) -> dict[str, npt.NDArray[Any]]:
+        """(saving) Its arrays by name."""
+        return {"optimizer_state": self.values, "optimizer_step": np.array([self.step])}
+
+    @classmethod
+    def from_tensors(cls, optimizer: OptimizerSpec, tensors: dict[str, npt.NDArray[Any]], rows: int) -> Self:
+        """(loading) What `tensors` gave; ValueError if it is not of a table of so many rows."""
+        values, step = tensors["optimizer_state"], int(tensors["optimizer_step"][0])
+        if values.dtype != np.float32 or values.ndim != 2 or len(values) != rows or step < 0:
+            raise ValueError(f"the optimiser's state has shape {values.shape}, at step {step}")
+        return cls(optimizer, values, step)
+
 
 class ContinuingModel(BaseModel):
     """A model of weights with which another training can begin.
@@ -47,8 +60,8 @@ class ContinuingModel(BaseModel):
     _n_parts = 0  # calls of partial_fit so far
     _keeps_state = True
 
-    def _starting_weights(self, target: Target) -> Float32:
-        """The fitted weights (rows, dim), for labels in the units of ``target``."""
+    def _starting_weights(self, target: Target, model: Model) -> Float32:
+        """The fitted weights (rows, dim) in the table of ``model``, for labels in the units of ``target``."""
         raise NotImplementedError
 
     def _target_of_parts(self, data: Dataset, classes: Any) -> Target:
@@ -67,8 +80,8 @@ class ContinuingModel(BaseModel):
     def _as_predecessor(self, *, goes_on: bool) -> Predecessor:
         kept = self._optimizer_state if goes_on else None
 
-        def begin(target: Target, optimizer: OptimizerSpec) -> Beginning:
-            weights = self._starting_weights(target)
+        def begin(target: Target, model: Model, optimizer: OptimizerSpec) -> Beginning:
+            weights = self._starting_weights(target, model)
             if kept is None or not kept.fits(optimizer):
                 return Beginning(weights)
             return Beginning(weights, kept.values, kept.step)

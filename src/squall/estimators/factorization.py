@@ -216,21 +216,21 @@ class FactorizationMachine(ContinuingModel):
         known = known_classes(self.classes_ if self._is_fitted else None, classes)
         return ClassTarget(data, self.class_weight, most=2, known=known)
 
-    def _starting_weights(self, target: Target) -> Float32:
+    def _starting_weights(self, target: Target, model: Model) -> Float32:
         mean, scale = (target.mean, target.deviation) if isinstance(target, NumberTarget) else (0.0, 1.0)
         weights = np.zeros((len(self.coef_) + 1, 1 + self.factors_.shape[1]))
         weights[:-1, 0], weights[:-1, 1:] = self.coef_ / scale, self.factors_ / np.sqrt(scale)
         weights[-1, 0] = (self.intercept_ - mean) / scale if self.fit_intercept else 0.0
         return weights.astype(np.float32)
 
-    def _math(self, n_features: int, target: Target) -> Model:
+    def _math(self, n_features: int, target: Target, seed: int) -> Model:
         numbers = isinstance(target, NumberTarget)
         return FactorizationModel(
             n_features,
             int(self.n_factors),
             "squared" if numbers else "logistic",
             float(self.init_scale),
-            0 if self.random_state is None else int(self.random_state),
+            seed,
             bool(self.fit_intercept),
             target.mean if isinstance(target, NumberTarget) else 0.0,
             target.deviation if isinstance(target, NumberTarget) else 1.0,

@@ -138,7 +138,7 @@ class LinearRegression(Regressor):
         self.warm_start = warm_start
         self.callbacks = callbacks
 
-    def _math(self, n_features: int, target: Target) -> Model:
+    def _math(self, n_features: int, target: Target, seed: int) -> Model:
         assert isinstance(target, NumberTarget)
         return LinearModel(n_features, bool(self.fit_intercept), target.mean, target.deviation)
 
@@ -148,7 +148,7 @@ class LinearRegression(Regressor):
     def _target_of_parts(self, data: Dataset, classes: Any) -> NumberTarget:
         return NumberTarget(data, centred=bool(self.fit_intercept), scaling=self._scaling)
 
-    def _starting_weights(self, target: Target) -> Float32:
+    def _starting_weights(self, target: Target, model: Model) -> Float32:
         assert isinstance(target, NumberTarget)
         intercept = self.intercept_ - target.mean if self.fit_intercept else 0.0
         weights = np.append(self.coef_, intercept) / target.deviation

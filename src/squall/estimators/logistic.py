@@ -177,13 +177,13 @@ class LogisticRegression(Classifier):
         known = known_classes(self.classes_ if self._is_fitted else None, classes)
         return ClassTarget(data, self.class_weight, known=known)
 
-    def _starting_weights(self, target: Target) -> Float32:
+    def _starting_weights(self, target: Target, model: Model) -> Float32:
         weights = self._parameters()[1]
         if not self.fit_intercept:
             weights[-1] = 0.0
         return weights
 
-    def _math(self, n_features: int, target: Target) -> Model:
+    def _math(self, n_features: int, target: Target, seed: int) -> Model:
         return _model(n_features, len(target.classes), fit_intercept=bool(self.fit_intercept))
 
     def _take(self, weights: Float32, classes: npt.NDArray[Any], model: Any) -> None:

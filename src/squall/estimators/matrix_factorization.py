@@ -325,9 +325,9 @@ class MatrixFactorization(RegressorMixin, ContinuingModel):  # type: ignore[misc
             return RatingsTarget(data, rate, epochs, known)
         return ChoicesTarget(data, rate, epochs, ALPHA if self.alpha is None else float(self.alpha), known)
 
-    def _starting_weights(self, target: Target) -> Float32:
+    def _starting_weights(self, target: Target, model: Model) -> Float32:
         assert isinstance(target, RatingsTarget | ChoicesTarget)
-        table = self._math(0, target).table("job/model", OptimizerSpec("sgd", target.rate))
+        table = model.table("job/model", OptimizerSpec("sgd", target.rate))
         assert table.initial is not None
         weights = initial_values(table.initial, np.arange(table.rows), table.dim)
         weights[-1] = 0.0  # no part of this training is done
@@ -341,7 +341,7 @@ class MatrixFactorization(RegressorMixin, ContinuingModel):  # type: ignore[misc
             weights[rows, 0], weights[rows, 1:] = biases / scale, factors / np.sqrt(scale)
         return weights
 
-    def _math(self, n_features: int, target: Target) -> Model:
+    def _math(self, n_features: int, target: Target, seed: int) -> Model:
         assert isinstance(target, RatingsTarget | ChoicesTarget)
         catalog, negatives = target.catalog, 0
         if self.implicit:
@@ -355,7 +355,7 @@ class MatrixFactorization(RegressorMixin, ContinuingModel):  # type: ignore[misc
             schedule=str(self.learning_rate_schedule),  # type: ignore[arg-type]  # checked before
             planned=target.planned,
             init_scale=float(self.init_scale),
-            seed=0 if self.random_state is None else int(self.random_state),
+            seed=seed,
             target_mean=target.mean,
             target_scale=target.deviation,
             n_negatives=negatives,

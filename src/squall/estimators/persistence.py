@@ -1,8 +1,8 @@
 """Saving and loading fitted models: one safetensors file, plain data, no pickle.
 
-The file's tensors are the model's parameters; its metadata holds, as JSON, the estimator's
-settings, the columns it was fitted on, the label map and the fitted transforms, and the checksum
-of the whole file, taken with zeros in its own place.
+The file's tensors are the model's parameters and the optimiser's state; its metadata holds, as JSON,
+the estimator's settings, the columns it was fitted on, the label map and the fitted transforms, and
+the checksum of the whole file, taken with zeros in its own place.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from safetensors.numpy import save as to_bytes
 from squall._kernels import checksum
 from squall.errors import CorruptError, SettingError, SquallError
 from squall.estimators.base import BaseModel
+from squall.estimators.continuing import ContinuingModel, OptimizerState
 from squall.estimators.encoders import FeatureHasher, OneHotEncoder, QuantileBinner
 from squall.estimators.history import History
 from squall.estimators.imputer import Imputer
@@ -97,7 +98,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
             fix="call fit first, and save what squall.make_pipeline or a Squall estimator gave",
         )
     description = _File(FORMAT_VERSION, isinstance(model, Pipeline), [_described(n, s) for n, s in steps])
-    tensors = {name: np.asarray(tensor, order="C") for name, tensor in final._tensors().items()}
+    tensors = {name: np.asarray(tensor, order="C") for name, tensor in _tensors_of(final).items()}
     data = _sealed(to_bytes(tensors, metadata={"squall": msgspec.json.encode(description).decode()}))
     target = user_path(path)
     check_target(target)
@@ -162,7 +163,20 @@ def _described(name: str, step: Any) -> Step:
         described.classes = step._labels()
         described.history, described.bill, described.stopped = step.history_, step.bill_, step.stopped_
         described.learning_rate, described.batch_size = step.learning_rate_, step.batch_size_
+        state = _state_of(step)
+        described.optimizer = None if state is None else state.optimizer
     return described
+
+
+def _state_of(model: Any) -> OptimizerState | None:
+    """What is to be kept of the optimiser's state; plain descent has none."""
+    state = model._optimizer_state if isinstance(model, ContinuingModel) else None
+    return state if state is not None and state.values.size else None
+
+
+def _tensors_of(model: BaseModel) -> dict[str, np.ndarray[Any, Any]]:
+    state = _state_of(model)
+    return model._tensors() | ({} if state is None else state.tensors())
 
 
 def check_target(target: Path) -> None:
@@ -265,6 +279,9 @@ def _rebuilt(step: Step, tensors: dict[str, Any]) -> Any:
         return model
     model.columns_in_ = step.columns
     model._restore(tensors, step.classes)
+    if step.optimizer is not None and isinstance(model, ContinuingModel):
+        rows = model.n_features_in_ + 1
+        model._optimizer_state = OptimizerState.from_tensors(step.optimizer, tensors, rows)
     model.history_, model.n_iter_, model.stopped_ = History(step.history), len(step.history), step.stopped
     model.learning_rate_, model.batch_size_ = step.learning_rate, step.batch_size
     solver = step.history[-1].solver if step.history else None

@@ -12,7 +12,7 @@ from sklearn.pipeline import Pipeline
 from squall.config import is_integer, is_number
 from squall.errors import SettingError
 from squall.estimators.transformers import BaseTransformer
-from squall.records import Bill, ColumnSpec, HistoryRecord
+from squall.records import Bill, ColumnSpec, HistoryRecord, OptimizerSpec
 from squall.worker.strategies import is_strategy
 
 Label = str | int | float | bool
@@ -32,6 +32,7 @@ class Step(msgspec.Struct):
     stopped: str = ""
     learning_rate: float | None = None
     batch_size: int | None = None
+    optimizer: OptimizerSpec | None = None  # whose state is kept, too
 
 
 class Fitting(msgspec.Struct):

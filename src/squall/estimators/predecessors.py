@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from squall.data.starting import Beginning
 from squall.errors import DataError
 from squall.estimators.targets import Target
+from squall.protocols import Model
 from squall.records import ColumnSpec, OptimizerSpec
 
 
@@ -15,11 +16,12 @@ from squall.records import ColumnSpec, OptimizerSpec
 class Predecessor:
     """A fitted model with whose weights a training begins.
 
-    ``begin`` gives them for labels as a target has them and, where that goes on, what the optimiser knows.
+    ``begin`` gives them for labels as a target has them, in a model's table, and, where that goes on, what
+    the optimiser knows.
     ``check_columns`` raises `DataError` if it cannot begin on such columns, of which a target has features.
     """
 
-    begin: Callable[[Target, OptimizerSpec], Beginning]
+    begin: Callable[[Target, Model, OptimizerSpec], Beginning]
     check_columns: Callable[[list[ColumnSpec], Target], None]
 
 

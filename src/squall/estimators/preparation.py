@@ -44,9 +44,9 @@ from squall.units import format_size
 
 @dataclass(frozen=True)
 class Recipe:
-    """What to train: the mathematics for a width and a target, and settings; None means "auto"."""
+    """What to train: the mathematics for a width, a target and a seed, and settings; None means "auto"."""
 
-    model: Callable[[int, Target], Model]
+    model: Callable[[int, Target, int], Model]
     optimizer: OptimizerSpec  # its rate, and what depends on the length of the run, are filled in here
     learning_rate: float | None
     batch_size: int | None
@@ -128,14 +128,15 @@ class Preparation:
         if self._predecessor is not None:
             self._predecessor.check_columns(self.columns, target)
         layout = FeatureLayout.of(self.columns)
-        self._check_room(recipe.model(layout.n_features, target))
+        self._check_room(recipe.model(layout.n_features, target, self._seed))
         training = f"{prefix}/train"
         rows = _checked_weights(_encoded(target.training(data, data.blocks(self._seed)), layout, check))
         stay = self._batch_size(data.n_rows) if recipe.blocks_stay else 0
         manifest = write_training(
             rows, objects, training, self._seed, grouped=recipe.grouped, block_rows=stay
         )
-        self._model = recipe.model(layout.n_features, target)  # targets may learn from what was written
+        # Targets may learn from what was written.
+        self._model = recipe.model(layout.n_features, target, self._seed)
         sample = read_training(objects, manifest.partitions[0])
         if self._minibatches and not recipe.blocks_stay:
             _warn_of_scales(sample)
@@ -193,7 +194,7 @@ class Preparation:
         if self._predecessor is None:
             return None
         key = f"{prefix}/initial"
-        write_beginning(objects, key, self._predecessor.begin(self._target, optimizer))
+        write_beginning(objects, key, self._predecessor.begin(self._target, self._model, optimizer))
         return key
 
     def _optimizer(self, manifest: TrainingManifest, sample: Block) -> OptimizerSpec:
@@ -204,7 +205,9 @@ class Preparation:
         if not self._minibatches:
             return msgspec.structs.replace(spec, learning_rate=1.0)
         if rate is None:
-            begin = None if self._predecessor is None else self._predecessor.begin(self._target, spec).weights
+            begin = None
+            if self._predecessor is not None:
+                begin = self._predecessor.begin(self._target, self._model, spec).weights
             rate = choose_learning_rate(
                 self._model,
                 sample,

@@ -354,7 +354,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
             fitted = [msgspec.structs.replace(fitted[0], width=fitted[0].width + new)]
         check_same_columns(columns, fitted, type(self).__name__)
 
-    def _starting_weights(self, target: Target) -> Float32:
+    def _starting_weights(self, target: Target, model: Model) -> Float32:
         assert isinstance(target, DocumentTarget) and target.before is not None
         if self.method == "online":
             counts = target.beginning(target.documents / target.before.documents)
@@ -371,7 +371,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
             raise DataError("held-out documents need at least one row", where="validation")
         return data
 
-    def _math(self, n_features: int, target: Target) -> Model:
+    def _math(self, n_features: int, target: Target, seed: int) -> Model:
         assert isinstance(target, DocumentTarget)
         model = TopicModel(
             n_features,
@@ -382,7 +382,7 @@ class LatentDirichletAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixi
             float(self.topic_word_prior),
             int(self.max_doc_update_iter),
             float(self.mean_change_tol),
-            seed=0 if self.random_state is None else int(self.random_state),
+            seed=seed,
             method="online" if self.method == "online" else "cvb0",
             learning_offset=10.0 if self.learning_offset is None else float(self.learning_offset),
             learning_decay=0.7 if self.learning_decay is None else float(self.learning_decay),

@@ -71,9 +71,9 @@ class TimeGuard:
         """A block has ended."""
         self._longest = max(self._longest, time.monotonic() - self._started - self._waited)
 
-    def expired(self) -> bool:
-        """Whether another block might not fit."""
-        return self._context.remaining_s() < self._margin()
+    def expired(self, reserve_s: float = 0.0) -> bool:
+        """Whether another block might not fit, if so much time goes by before it."""
+        return self._context.remaining_s() < self._margin() + reserve_s
 
     def ending(self) -> bool:
         """Whether it is time for a successor to start."""
@@ -192,11 +192,11 @@ def _train_block(
     return done - began
 
 
-def reason_to_end(task: WorkerTask, control: Control, guard: TimeGuard) -> End | None:
-    """Why this attempt has to end now, if it has to."""
+def reason_to_end(task: WorkerTask, control: Control, guard: TimeGuard, reserve_s: float = 0.0) -> End | None:
+    """Why this attempt has to end now, or that much later, if it has to."""
     if control.stop_requested(task.job):
         return "stopped"
-    return "handover" if guard.expired() else None
+    return "handover" if guard.expired(reserve_s) else None
 
 
 def _pieces(visit: BlockVisit, done: int, task: WorkerTask) -> Iterator[tuple[int, int]]:

@@ -23,6 +23,7 @@ from squall.worker.loop import Ended, TimeGuard, reason_to_end, train
 from squall.worker.reach import check_reachable
 from squall.worker.reporter import Reporter
 from squall.worker.strategies import strategy_from_dict
+from squall.worker.updates import HOLD_S
 
 _POLL_S = 0.2
 _LEAST_LEFT_S = 0.5
@@ -80,7 +81,7 @@ def _work(task: WorkerTask, context: FunctionContext, started: float) -> Ended:
 
         def interrupted() -> bool:
             reporter.beat()
-            return reason_to_end(task, store.control, guard) is not None
+            return reason_to_end(task, store.control, guard, HOLD_S) is not None
 
         settings = strategy_from_dict(task.strategy)
         if isinstance(model, Remembering):

@@ -139,7 +139,7 @@ class Rounds:
         return [*range(first, len(keys)), *range(first)]
 
     def _sum(self, key: str, n: int) -> Numbers | None:
-        result = self._blobs.reduced(key, n, HOLD_S)
+        result = self._blobs.reduced(key, n, 0.0 if self._interrupted() else HOLD_S)
         while result is None and not self._interrupted():
             result = self._blobs.reduced(key, n, HOLD_S)
         return result

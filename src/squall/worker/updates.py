@@ -27,7 +27,7 @@ from squall.records import (
 from squall.worker.compression import Compressor
 
 HOLD_S = 0.25
-"""Longest wait in one request: how soon a waiting worker sees that it has to end."""
+"""Longest wait in one request; who has no more time than that must not wait."""
 
 _ROW_BYTES = 4  # of a row's number, on the wire
 
@@ -124,7 +124,7 @@ class MetUpdates:
     compressor : Compressor, optional
         What makes updates smaller.
     interrupted : callable
-        Whether this worker has to end.
+        Whether this worker has to end, or would have to after another `HOLD_S`.
     barriers : bool
         Whether all slots meet before each epoch.
     """
@@ -158,7 +158,7 @@ class MetUpdates:
         if not self._barriers or epoch == self._epoch:
             return True
         task, started = self._task, time.perf_counter()
-        while not self._control.barrier(task.job, task.slot, task.attempt, epoch, HOLD_S):
+        while not self._control.barrier(task.job, task.slot, task.attempt, epoch, self._hold_s()):
             if self._interrupted():
                 return False
         self._tally.wait_s += time.perf_counter() - started
@@ -217,7 +217,7 @@ class MetUpdates:
         if self._sync is None:
             weights = self._exchange_at_once(update, pull, stamp)
         else:
-            weights, held_s = self._tables.meet(table, update, pull, stamp, self._sync, HOLD_S)
+            weights, held_s = self._tables.meet(table, update, pull, stamp, self._sync, self._hold_s())
             while weights is None and not self._interrupted():
                 weights, more_s = self._tables.meet(table, None, pull, stamp, self._sync, HOLD_S)
                 held_s += more_s
@@ -228,6 +228,10 @@ class MetUpdates:
         if weights is not None:
             tally.bytes_in += weights.nbytes
         return weights
+
+    def _hold_s(self) -> float:
+        """For how long a first request may wait: short waits add up, and nobody else looks at the time."""
+        return 0.0 if self._interrupted() else HOLD_S
 
     def _exchange_at_once(self, update: Update | None, pull: Int64, stamp: Stamp) -> Float32:
         push = None if update is None else (update.rows, update.decoded())
