@@ -183,6 +183,28 @@ def polars_hashed(polars: object, path: Path) -> object:
     return FeatureHasher(2**20, input_type="string", alternate_sign=False).transform(rows)
 
 
+def scaler(folder: Path, options: argparse.Namespace) -> None:
+    """Standard scaling of a dense matrix, fit and transform: ours also of stored partitions."""
+    from sklearn.preprocessing import StandardScaler
+
+    X = np.random.default_rng(0).normal(3, 2, (options.mb * 1_000_000 // 800, 100))
+    stored_rows = squall.from_arrays(X).write(folder / "scaled")
+
+    def of_partitions() -> None:
+        data = squall.StandardScaler().fit(stored_rows).transform(stored_rows)
+        for _ in data.blocks():
+            pass
+
+    ours, theirs = squall.StandardScaler().fit_transform(X), StandardScaler().fit_transform(X)
+    assert np.allclose(ours, theirs), "the scalers differ"
+    runs: dict[str, Run] = {
+        "squall.StandardScaler, of an array": lambda: squall.StandardScaler().fit_transform(X),
+        "squall.StandardScaler, of stored partitions": of_partitions,
+        "scikit-learn StandardScaler, of an array": lambda: StandardScaler().fit_transform(X),
+    }
+    report("Standard scaling, 100 columns", X.nbytes, measured(runs, options.repeat))
+
+
 _CAP_MB = 300
 _CAPPED = """
 import sys, threading, time
@@ -229,7 +251,7 @@ def capped(folder: Path, options: argparse.Namespace) -> None:
     subprocess.run([sys.executable, "-c", _CAPPED, path, folder / "store", str(_CAP_MB)], check=True)
 
 
-COMPARISONS = {"libsvm": libsvm, "csv": csv, "criteo": criteo, "capped": capped}
+COMPARISONS = {"libsvm": libsvm, "csv": csv, "criteo": criteo, "scaler": scaler, "capped": capped}
 
 
 def main() -> None:
@@ -237,7 +259,7 @@ def main() -> None:
     parser.add_argument("--mb", type=int, default=100, help="of each file")
     parser.add_argument("--capped-mb", type=int, default=2000)
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--only", default="libsvm,csv,criteo", help=f"of {','.join(COMPARISONS)}")
+    parser.add_argument("--only", default="libsvm,csv,criteo,scaler", help=f"of {','.join(COMPARISONS)}")
     parser.add_argument("--scratch", default=None, help="a folder; memory (/dev/shm) where there is one")
     parser.add_argument("--cores", type=int, default=0, help="to use; all if 0")
     options = parser.parse_args()

@@ -559,11 +559,11 @@ def test_many_partitions_and_the_same_rows(write, monkeypatch, tmp_path):
 
 def test_a_crash_while_writing_leaves_no_data_set_that_opens(write, monkeypatch, store):
     path = write("a\n" + "1\n" * 1000)
-    original = store.put
-    store.put = lambda key, data: (original(key, data), 1 / 0)
+    original = store.put_stream
+    store.put_stream = lambda key, pieces: (original(key, pieces), 1 / 0)
     with pytest.raises(ZeroDivisionError):
         read_csv(path, storage=store)
-    del store.put
+    del store.put_stream
     (left,) = store.keys()
     assert left.endswith("part-00000-00000.safetensors")
     assert len(read_csv(path, storage=store)) == 1000
@@ -598,8 +598,10 @@ def test_a_damaged_partition_is_read_from_the_file_again(damaged, store):
 
 def test_a_disk_that_goes_on_damaging_is_a_typed_error(damaged, store, monkeypatch):
     data, _, part, _ = damaged
-    put = store.put
-    monkeypatch.setattr(store, "put", lambda key, content: put(key, bytes(content)[:-1] + b"x"))
+    put = store.put_stream
+    monkeypatch.setattr(
+        store, "put_stream", lambda key, pieces: put(key, [b"".join(map(bytes, pieces))[:-1] + b"x"])
+    )
     with pytest.warns(UserWarning, match="again"), pytest.raises(CorruptError, match=part):
         list(data.blocks())
     with pytest.raises(CorruptError, match=part):  # and once is enough

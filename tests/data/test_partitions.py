@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load
 
+from squall.data.layouts import decode
 from squall.data.objects import ObjectStore
-from squall.data.partitions import decode, encode, read_raw, read_training, write_partition
+from squall.data.partitions import encode, read_raw, read_training, write_partition
 from squall.errors import CorruptError, StoreError
 from squall.records import CsrBlock, DenseBlock
 
@@ -21,6 +22,7 @@ def test_raw_comes_back_exactly(tmp_path_factory, n, seed, labels, weights):
     block = raw_block(n, seed, labels, weights)
     info = write_partition(store, "p", block)
     assert (info.rows, info.bytes) == (n, len(store.get("p")))
+    assert bytes(store.get("p")) == bytes(encode(block)), "in a folder or elsewhere it is the same object"
     assert_same(read_raw(store, info), block)
 
 

@@ -109,9 +109,9 @@ def test_a_crash_while_writing_leaves_nothing_that_opens(tmp_path, monkeypatch, 
             raise CutError
         return real(self, key, pieces, *args, **kwargs)
 
-    real = ObjectStore._write
+    real = ObjectStore._write_local
     with monkeypatch.context() as patch:
-        patch.setattr(ObjectStore, "_write", dying)
+        patch.setattr(ObjectStore, "_write_local", dying)
         patch.setattr(ObjectStore, "delete", lambda self, key: None)
         with pytest.raises(CutError):
             data.write(tmp_path / "d")

@@ -47,6 +47,15 @@ def test_checksum_equals_the_oracle(data):
     assert kernels.checksum(data) == oracle(data)
 
 
+@given(st.lists(st.binary(max_size=40), max_size=6))
+def test_a_checksum_of_pieces_is_that_of_the_whole(pieces):
+    whole = kernels.Checksum()
+    for i, piece in enumerate(pieces):
+        whole.update(piece)
+        assert whole.hexdigest() == oracle(b"".join(pieces[: i + 1]))
+    assert whole.n_bytes == len(b"".join(pieces))
+
+
 @pytest.mark.parametrize(
     ("data", "known"),
     [

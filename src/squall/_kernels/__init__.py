@@ -111,6 +111,7 @@ __all__ = [
     "NESTEROV",
     "SGD",
     "SQUARED",
+    "Checksum",
     "ColumnReading",
     "CsvError",
     "CsvFields",
@@ -1012,10 +1013,36 @@ def csr_largest(indptr: Int64, indices: Int32, values: Float32 | Float64 | None,
 # --------------------------------------------------------------------------------------------- hashing
 
 
+class Checksum:
+    """MurmurHash3 x64 128-bit (seed 0) of bytes that come in any pieces: finds damage, not malice.
+
+    Attributes
+    ----------
+    n_bytes : int
+        So far.
+    """
+
+    def __init__(self) -> None:
+        self._sum = _native.Checksum()
+        self.n_bytes = 0
+
+    def update(self, data: Bytes | bytes | memoryview) -> None:
+        """Take up the next bytes."""
+        piece = np.frombuffer(data, dtype=np.uint8)
+        self._sum.update(piece)
+        self.n_bytes += len(piece)
+
+    def hexdigest(self) -> str:
+        """Of all bytes so far, in hexadecimal."""
+        low, high = self._sum.digest()
+        return f"{low:016x}{high:016x}"
+
+
 def checksum(data: Bytes | bytes | memoryview) -> str:
-    """Return MurmurHash3 x64 128-bit (seed 0) of `data`, in hexadecimal: finds damage, not malice."""
-    low, high = _native.checksum(np.frombuffer(data, dtype=np.uint8))
-    return f"{low:016x}{high:016x}"
+    """Return the `Checksum` of `data`, in hexadecimal."""
+    whole = Checksum()
+    whole.update(data)
+    return whole.hexdigest()
 
 
 def murmur3_32(data: bytes, seed: int = 0) -> int:

@@ -4,9 +4,29 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <cstdlib>
 #include <memory>
+#include <new>
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
 
 namespace squall {
+
+// Memory as it is. Much of it comes in huge pages where the system has them: it clears small ones one by one
+// as they are touched.
+template <class T>
+std::shared_ptr<T[]> new_memory(size_t size) {
+    constexpr size_t page = size_t{1} << 21;
+    const size_t n_bytes = (size * sizeof(T) + page - 1) & ~(page - 1);
+    if (n_bytes < 2 * page) return std::make_shared_for_overwrite<T[]>(size);
+    void* const memory = std::aligned_alloc(page, n_bytes);
+    if (memory == nullptr) throw std::bad_alloc();
+#ifdef MADV_HUGEPAGE
+    madvise(memory, n_bytes, MADV_HUGEPAGE);  // advice: where it is refused nothing else changes
+#endif
+    return std::shared_ptr<T[]>(static_cast<T*>(memory), [](T* at) { std::free(at); });
+}
 
 // New memory is left as it is. Room is made beforehand, so that `push` need not look for it.
 template <class T>
@@ -14,10 +34,10 @@ class Growing {
   public:
     // Room for so many more. Once it is empty, memory that somebody still reads is left to them.
     void reserve(size_t more) {
-        if (size_ == 0 && is_shared()) data_ = std::make_shared_for_overwrite<T[]>(capacity_);
+        if (size_ == 0 && is_shared()) data_ = new_memory<T>(capacity_);
         if (capacity_ - size_ >= more) return;
         const size_t wanted = std::max(size_ + more, 2 * capacity_);
-        auto larger = std::make_shared_for_overwrite<T[]>(wanted);
+        auto larger = new_memory<T>(wanted);
         std::copy_n(data_.get(), size_, larger.get());
         data_ = std::move(larger);
         capacity_ = wanted;

@@ -1,28 +1,21 @@
 """Partitions: one block of rows as one safetensors object, checked when it is read.
 
-A *raw* partition keeps typed columns as they are; a *training* partition is float32.  The
-file is plain safetensors (any reader of that format opens it); what the arrays mean is in
-its metadata under ``squall``.  Reading is done here rather than by the library because the
-library copies every array, and these are views of the mapped object.
+A *raw* partition keeps typed columns as they are; a *training* partition is float32.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
-import threading
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator
 
-import msgspec
 import numpy as np
-import numpy.typing as npt
 
-from squall._kernels import all_ones, checksum
+from squall._kernels import Checksum, all_ones, checksum
+from squall.data.layouts import FIX, Array, Arrays, Layout, Scratch, Shapes, allocate, decode, header_of
 from squall.data.objects import ObjectStore
 from squall.data.packing import unpacked
 from squall.data.rows import column_spec
 from squall.data.versions import FORMAT_VERSION as FORMAT_VERSION
-from squall.data.versions import KNOWN_VERSIONS
 from squall.errors import CorruptError
 from squall.records import (
     Block,
@@ -40,32 +33,7 @@ from squall.records import (
 
 SUFFIX = ".safetensors"
 
-_DTYPES = {"I64": np.int64, "F64": np.float64, "I32": np.int32, "F32": np.float32, "U8": np.uint8}
-_TAGS = {np.dtype(kind).str: tag for tag, kind in _DTYPES.items()}
-_MAX_HEADER = 100_000_000  # the limit of the safetensors format
-_FIX = "remove the data set's folder and read the source again"
-
-Array = npt.NDArray[Any]
-Arrays = dict[str, Array]
-Shapes = dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
-
-
-class Layout(msgspec.Struct, frozen=True):
-    """What the arrays of one partition mean; stored as JSON in its metadata."""
-
-    kind: Literal["raw", "csr", "dense"]
-    rows: int
-    columns: list[ColumnSpec] = []  # of a raw partition
-    n_features: int = 0  # of a training partition
-    format_version: int = FORMAT_VERSION
-    index_bits: int = 0  # of a packed partition: bits of an index
-
-
-class _Tensor(msgspec.Struct):
-    dtype: str
-    shape: list[int]
-    data_offsets: tuple[int, int]
-
+_PIECE_BYTES = 1 << 17  # summed and written while it is in the core's own cache
 
 # ---------------------------------------------------------------------------------- writing
 
@@ -80,7 +48,24 @@ def write_partition(
     StoreError
         If the store refuses.
     """
-    return put_partition(store, key, encode(block, scratch), block.n_rows, _stored_values(block))
+    nnz = _stored_values(block)
+    if store.folder is None:
+        return put_partition(store, key, encode(block, scratch), block.n_rows, nnz)
+    layout, arrays = _arrays(block)
+    header, spans = header_of(layout, _shapes(arrays))
+    total = Checksum()
+    store.put_stream(key, _summed((np.frombuffer(header, np.uint8), *(arrays[n] for n in spans)), total))
+    return PartitionInfo(key, block.n_rows, nnz, total.n_bytes, total.hexdigest())
+
+
+def _summed(arrays: Iterable[Array], total: Checksum) -> Iterator[memoryview]:
+    """The bytes of the arrays, added to ``total`` while they are near: a file needs no copy of them all."""
+    for array in arrays:
+        raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        for start in range(0, len(raw), _PIECE_BYTES):
+            piece = raw[start : start + _PIECE_BYTES].data
+            total.update(piece)
+            yield piece
 
 
 def put_partition(store: ObjectStore, key: str, data: memoryview, rows: int, nnz: int) -> PartitionInfo:
@@ -94,63 +79,19 @@ def encode(block: RawBlock | Block, scratch: Scratch | None = None) -> memoryvie
 
     See `allocate` for ``scratch``.
     """
-    if isinstance(block, RawBlock):
-        layout, arrays = _raw_arrays(block)
-    else:
-        layout, arrays = _training_arrays(block)
-    shapes = {name: (array.dtype, array.shape) for name, array in arrays.items()}
-    data, places = allocate(layout, shapes, scratch)
+    layout, arrays = _arrays(block)
+    data, places = allocate(layout, _shapes(arrays), scratch)
     for name, array in arrays.items():
         places[name][...] = array
     return data
 
 
-def allocate(layout: Layout, arrays: Shapes, scratch: Scratch | None = None) -> tuple[memoryview, Arrays]:
-    """A safetensors object with its header, and views of where its arrays go.
-
-    Made here rather than by the safetensors library, which copies everything twice more; the
-    result is for that library, or any other, to read.
-
-    Parameters
-    ----------
-    layout : Layout
-        What the arrays mean.
-    arrays : dict of name to (dtype, shape)
-        What there is to hold.
-    scratch : Scratch, optional
-        Memory to use, whose last object is overwritten; new memory if None.
-    """
-    # As the library does: the widest types first, so that every array is aligned.
-    names = sorted(arrays, key=lambda name: (-arrays[name][0].itemsize, name))
-    entries: dict[str, Any] = {"__metadata__": {"squall": msgspec.json.encode(layout).decode()}}
-    ends = np.cumsum([arrays[name][0].itemsize * math.prod(arrays[name][1]) for name in names]).tolist()
-    for name, start, stop in zip(names, [0, *ends], ends, strict=False):
-        dtype, shape = arrays[name]
-        entries[name] = _Tensor(_TAGS[dtype.str], list(shape), (start, stop))
-    header = msgspec.json.encode(entries)
-    header += b" " * (-len(header) % 8)
-    body = 8 + len(header)
-    size = body + (ends[-1] if ends else 0)
-    out = np.empty(size, dtype=np.uint8) if scratch is None else scratch.take(size)
-    out[:body] = np.frombuffer(len(header).to_bytes(8, "little") + header, dtype=np.uint8)
-    places = {}
-    for name in names:
-        (dtype, shape), (start, stop) = arrays[name], entries[name].data_offsets
-        places[name] = out[body + start : body + stop].view(dtype).reshape(shape)
-    return out.data, places
+def _arrays(block: RawBlock | Block) -> tuple[Layout, Arrays]:
+    return _raw_arrays(block) if isinstance(block, RawBlock) else _training_arrays(block)
 
 
-class Scratch(threading.local):
-    """Each thread's own memory, used again and again: the system takes its time to give new."""
-
-    def __init__(self) -> None:
-        self._memory = np.empty(0, dtype=np.uint8)
-
-    def take(self, size: int) -> npt.NDArray[np.uint8]:
-        """``size`` bytes of any content."""
-        if len(self._memory) < size:
-            self._memory = np.empty(size + size // 8, dtype=np.uint8)
-        return self._memory[:size]
+def _shapes(arrays: Arrays) -> Shapes:
+    return {name: (array.dtype, array.shape) for name, array in arrays.items()}
 
 
 def _raw_arrays(block: RawBlock) -> tuple[Layout, Arrays]:
@@ -216,10 +157,10 @@ def read_raw(store: ObjectStore, info: PartitionInfo) -> RawBlock:
     where = f"{store.url}/{info.key}"
     try:
         if layout.kind != "raw":
-            raise CorruptError(f"a raw partition was expected, this is {layout.kind}", where=where, fix=_FIX)
+            raise CorruptError(f"a raw partition was expected, this is {layout.kind}", where=where, fix=FIX)
         columns = {spec.name: _column(i, spec, arrays) for i, spec in enumerate(layout.columns)}
     except KeyError as error:
-        raise CorruptError(f"the array {error} is missing", where=where, fix=_FIX) from error
+        raise CorruptError(f"the array {error} is missing", where=where, fix=FIX) from error
     row_arrays = (arrays.get(name) for name in ("labels", "weights", "qid"))
     return RawBlock(layout.rows, columns, *row_arrays)
 
@@ -245,10 +186,10 @@ def read_training(store: ObjectStore, info: PartitionInfo) -> Block:
             labels = arrays["labels"]
             return CsrBlock(arrays["indptr"], arrays["indices"], values, labels, weights, n_features)
     except KeyError as error:
-        raise CorruptError(f"the array {error} is missing", where=where, fix=_FIX) from error
+        raise CorruptError(f"the array {error} is missing", where=where, fix=FIX) from error
     except ValueError as error:
-        raise CorruptError(f"it cannot be unpacked: {error}", where=where, fix=_FIX) from error
-    raise CorruptError("a training partition was expected, this is a raw one", where=where, fix=_FIX)
+        raise CorruptError(f"it cannot be unpacked: {error}", where=where, fix=FIX) from error
+    raise CorruptError("a training partition was expected, this is a raw one", where=where, fix=FIX)
 
 
 def _read(store: ObjectStore, info: PartitionInfo) -> tuple[Layout, Arrays]:
@@ -258,59 +199,9 @@ def _read(store: ObjectStore, info: PartitionInfo) -> tuple[Layout, Arrays]:
         raise CorruptError(
             f"the object is damaged: {len(data):,} of {info.bytes:,} bytes, or another checksum",
             where=where,
-            fix=_FIX,
+            fix=FIX,
         )
     return decode(data, where)
-
-
-def decode(data: memoryview, where: str) -> tuple[Layout, Arrays]:
-    """(layout, arrays as views of ``data``) of a partition; ``where`` names it in errors.
-
-    Raises
-    ------
-    CorruptError
-        If it is not a partition of a known format version.
-    """
-    try:
-        entries, body = _header(data)
-        layout = msgspec.json.decode(entries.pop("__metadata__")["squall"], type=Layout)
-        if layout.format_version not in KNOWN_VERSIONS:
-            raise CorruptError(
-                f"its format version is {layout.format_version}, and this Squall reads {KNOWN_VERSIONS}",
-                where=where,
-                fix="use the version of Squall that wrote it, or read the source again",
-            )
-        body = _aligned(body)
-        tensors = msgspec.convert(entries, dict[str, _Tensor])
-        return layout, {name: _view(body, tensor) for name, tensor in tensors.items()}
-    except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
-        if isinstance(error, CorruptError):
-            raise
-        raise CorruptError(f"the object is not a partition: {error}", where=where, fix=_FIX) from error
-
-
-def _header(data: memoryview) -> tuple[dict[str, Any], memoryview]:
-    length = int.from_bytes(data[:8], "little")
-    if len(data) < 8 or length > min(len(data) - 8, _MAX_HEADER):
-        raise ValueError("its header is truncated")
-    header: dict[str, Any] = msgspec.json.decode(data[8 : 8 + length], type=dict[str, Any])
-    return header, data[8 + length :]
-
-
-def _aligned(body: memoryview) -> memoryview:
-    # Mapped objects are aligned (the header is padded); what came over the network may not be.
-    if len(body) == 0 or np.frombuffer(body, np.uint8).ctypes.data % 8 == 0:
-        return body
-    return np.frombuffer(body, np.uint8).copy().data
-
-
-def _view(body: memoryview, tensor: _Tensor) -> Array:
-    start, stop = tensor.data_offsets
-    dtype = np.dtype(_DTYPES[tensor.dtype])
-    size = math.prod(tensor.shape)
-    if not 0 <= start <= stop <= len(body) or stop - start != size * dtype.itemsize:
-        raise ValueError("an array lies outside the object")
-    return np.frombuffer(body, dtype, size, start).reshape(tensor.shape)
 
 
 def _column(i: int, spec: ColumnSpec, arrays: Arrays) -> Column:

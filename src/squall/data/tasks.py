@@ -15,8 +15,9 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from squall.data.inputs import Input, Seen, changed, unseen
+from squall.data.layouts import Scratch
 from squall.data.objects import ObjectStore
-from squall.data.partitions import SUFFIX, Scratch, write_partition
+from squall.data.partitions import SUFFIX, write_partition
 from squall.data.pieces import Each
 from squall.data.rows import count_missing
 from squall.data.streams import Piece

@@ -17,18 +17,11 @@ import msgspec
 import numpy as np
 
 from squall._kernels import all_ones, csr_gather
+from squall.data.layouts import Layout, Scratch, Shapes, allocate
 from squall.data.objects import ObjectStore
 from squall.data.packing import index_bits
 from squall.data.packing import packed as packed_arrays
-from squall.data.partitions import (
-    FORMAT_VERSION,
-    SUFFIX,
-    Layout,
-    Scratch,
-    Shapes,
-    allocate,
-    put_partition,
-)
+from squall.data.partitions import FORMAT_VERSION, SUFFIX, put_partition
 from squall.data.rows import join_weights, training_row_bytes
 from squall.data.seeds import seeded_order
 from squall.data.versions import PACKED_VERSION, check_format

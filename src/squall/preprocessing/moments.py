@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from squall._kernels import csr_moments
-from squall.preprocessing.columns import learnable, refuse_infinite, summed
+from squall.preprocessing.columns import as_matrix, refuse_infinite, summed
 from squall.records import Column, Float64, SparseColumn
 
 
@@ -39,13 +39,18 @@ def moments(name: str, column: Column, use: str) -> Moments:
     """
     if isinstance(column, SparseColumn):
         return _of_sparse(name, summed(column), use)
-    values = learnable(name, column, use)
+    values = as_matrix(column)
     assert values is not None  # text has been left out
-    seen: npt.NDArray[np.bool_] | np.bool_ = ~np.isnan(values)
-    n: Float64 = np.asarray(np.sum(seen, axis=0, dtype=np.float64))
-    if n.sum() == values.size:
-        seen = np.True_  # sums without a mask take half the time
-    mean = np.sum(values, axis=0, where=seen) / np.maximum(n, 1.0)
+    seen: npt.NDArray[np.bool_] | np.bool_ = np.True_
+    n: Float64 = np.full(values.shape[1], float(len(values)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = np.sum(values, axis=0)
+    if not np.isfinite(sums).all():  # else no value is missing or infinite, and none need be looked at
+        refuse_infinite(name, values, use)
+        seen = ~np.isnan(values)
+        n = np.asarray(np.sum(seen, axis=0, dtype=np.float64))
+        sums = np.sum(values, axis=0, where=seen)
+    mean = sums / np.maximum(n, 1.0)
     deviations = values - mean
     # The second term is what rounding left in the mean (the corrected two-pass algorithm).
     rest = np.sum(deviations, axis=0, where=seen) ** 2 / np.maximum(n, 1.0)

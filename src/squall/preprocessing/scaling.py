@@ -146,9 +146,11 @@ class ScaleTransform(msgspec.Struct, frozen=True, tag="scale"):
             return SparseColumn(column.indptr, column.indices, values, column.width)
         values = as_matrix(column)
         assert values is not None
-        if name in self.center:
-            values = values - np.asarray(self.center[name])
-        return like(column, values / scale)
+        if name not in self.center:
+            return like(column, values / scale)
+        values = values - np.asarray(self.center[name])
+        values /= scale
+        return like(column, values)
 
     def schema(self, columns: list[ColumnSpec]) -> list[ColumnSpec]:
         """Integer columns become float64."""
