@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import squall
+from squall.estimators import auto
 from squall.estimators.auto import (
     SAMPLE_ROWS,
     choose_batch_size,
@@ -16,8 +17,12 @@ from squall.estimators.auto import (
     climb,
     validation_folds,
 )
+from squall.models.factorization import FactorizationModel
+from squall.models.linear import LinearModel
 from squall.models.logistic import LogisticModel
+from squall.models.softmax import SoftmaxModel
 from squall.records import Block, CsrBlock, DenseBlock, Int32, OptimizerSpec
+from squall.store.table import ParameterTable
 from squall.testing.clicks import FIELDS, N_FEATURES, ClickSource
 
 RATES = {digits * 10.0**power for digits in (1, 1.8, 3, 5.5) for power in (-3, -2, -1, 0)} | {10.0}
@@ -130,6 +135,50 @@ def test_the_minibatch_of_the_job_is_tried_unless_the_sample_is_a_part(
     monkeypatch.setattr(LogisticModel, "train_shared", watched)
     choose(planted(1000), batch_size=200, n_rows=n_rows)
     assert sizes == {tried}
+
+
+MODELS: list[Any] = [
+    LogisticModel(3000),
+    LinearModel(3000),
+    SoftmaxModel(3000, 3),
+    FactorizationModel(3000, 4, seed=7),
+]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("penalty", [0.0, 1e-3])
+def test_trials_come_out_as_in_a_table_of_all_features(
+    model: Any, begun: bool, penalty: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = np.random.default_rng(0)
+    n, weights = 400, None
+    block = CsrBlock(
+        np.arange(0, 5 * n + 1, 5),
+        np.sort(7 * draw.permuted(np.tile(np.arange(400, dtype=np.int32), (n, 1)), axis=1)[:, :5]).ravel(),
+        draw.random(5 * n).astype(np.float32),
+        draw.integers(0, 2, n).astype(np.float32),
+        draw.random(n).astype(np.float32),
+        3000,
+    )
+    optimizer = OptimizerSpec("adagrad", 0.1, l1=penalty, l2=penalty)
+    spec = model.table("all", optimizer)
+    if begun:
+        weights = draw.normal(scale=0.1, size=(spec.rows, spec.dim)).astype(np.float32)
+    seen: list[float] = []
+    monkeypatch.setattr(auto, "climb", lambda rates, middle, losses: seen.extend(losses([0.1])))
+    choose_learning_rate(model, block, optimizer, n_rows=n, batch_size=16, epochs=2, seed=5, weights=weights)
+    sums = np.zeros(2)
+    for train, test in validation_folds(block, n):
+        table = ParameterTable.private(spec, 1)
+        if weights is not None:
+            table.replace(weights)
+        orders = np.random.default_rng(5)
+        for _ in range(2):
+            order = orders.permutation(train.n_rows).astype(np.int32)
+            model.train_shared(train, order, 16, 0, train.n_rows // 16, table.shared, np.zeros(1, np.int64))
+        sums += model.loss(test, table.pull())[:2]
+    assert seen == [sums[0] / sums[1]]
 
 
 def test_features_of_very_different_sizes_are_warned_of() -> None:

@@ -101,7 +101,7 @@ class Table {
         const Moment now = moment(step);
         for (int64_t begin = 0; begin < n; begin += lanes) {
             const int count = static_cast<int>(std::min<int64_t>(lanes, n - begin));
-            Lanes x;
+            Lanes<lanes> x;
             if (count < lanes) [[unlikely]]
                 x.clear();
             float* at[lanes];
@@ -127,26 +127,20 @@ class Table {
         const float regularized = i < n_regularized_ ? 1.0f : 0.0f;
         const Moment now = moment(step);
         catch_up(i, step);
-        Lanes x;
-        std::fill_n(x.regularized, lanes, regularized);
-        int64_t begin = 0;
-        for (; begin + lanes <= dim_; begin += lanes) {
-            x.load_all(cells + begin, dim_);
-            std::copy_n(gradients + begin, lanes, x.gradient);
+        int64_t j = 0;
+        const auto step_some = [&]<int n>(std::integral_constant<int, n>) {
+            Lanes<n> x;
+            std::fill_n(x.regularized, n, regularized);
+            x.load_all(cells + j, dim_);
+            std::copy_n(gradients + j, n, x.gradient);
             take_step(x, now);
-            x.store_all(cells + begin, dim_);
-        }
-        if (begin < dim_) {
-            const auto count = static_cast<int>(dim_ - begin);
-            x.clear();
-            for (int k = 0; k < count; ++k) {
-                x.load(k, cells + begin + k, dim_);
-                x.gradient[k] = gradients[begin + k];
-                x.regularized[k] = regularized;
-            }
-            take_step(x, now);
-            for (int k = 0; k < count; ++k) x.store(k, cells + begin + k, dim_);
-        }
+            x.store_all(cells + j, dim_);
+            j += n;
+        };
+        while (j + lanes <= dim_) step_some(std::integral_constant<int, lanes>());
+        if (j + 8 <= dim_) step_some(std::integral_constant<int, 8>());
+        if (j + 4 <= dim_) step_some(std::integral_constant<int, 4>());
+        while (j < dim_) step_some(std::integral_constant<int, 1>());
         if constexpr (lazy) stamp_step(cells, dim_, step);
     }
 
@@ -154,9 +148,10 @@ class Table {
     // Enough weights side by side to use the vector unit; few enough that little time passes between
     // reading a weight and writing it.
     static constexpr int lanes = 16;
+    template <int n>
     struct Lanes {
-        alignas(32) float weight[lanes], gradient[lanes], regularized[lanes];
-        alignas(32) float state[n_state == 0 ? 1 : n_state][lanes];
+        alignas(4 * (n < 8 ? n : 8)) float weight[n], gradient[n], regularized[n];
+        alignas(4 * (n < 8 ? n : 8)) float state[n_state == 0 ? 1 : n_state][n];
 
         void clear() { *this = Lanes{}; }
         void load(int k, const float* cell, int64_t distance) {
@@ -186,10 +181,11 @@ class Table {
         return {static_cast<float>(rule_.pace().at(step)), rule_.l1() * done, rule_.l2() * done};
     }
 
-    void take_step(Lanes& x, const Moment& now) const {
+    template <int n>
+    void take_step(Lanes<n>& x, const Moment& now) const {
         const Optimizer optimizer = optimizer_;
-        float rate[lanes];
-        for (int k = 0; k < lanes; ++k) {
+        float rate[n];
+        for (int k = 0; k < n; ++k) {
             State state;
             for (int s = 0; s < n_state; ++s) state[s] = x.state[s][k];
             const Moment own{now.pace, now.l1 * x.regularized[k], now.l2 * x.regularized[k]};
@@ -198,8 +194,7 @@ class Table {
         }
         if (n_regularized_ == 0 || Optimizer::idle == Idle::follows) return;
         const Regularizer regularizer = regularizer_;
-        for (int k = 0; k < lanes; ++k)
-            x.weight[k] = regularizer.step(x.weight[k], rate[k] * x.regularized[k]);
+        for (int k = 0; k < n; ++k) x.weight[k] = regularizer.step(x.weight[k], rate[k] * x.regularized[k]);
     }
 
     // As catch_up for each, side by side.
@@ -208,7 +203,7 @@ class Table {
         const Optimizer optimizer = optimizer_;
         const Regularizer regularizer = regularizer_;
         const Pace& pace = rule_.pace();
-        Lanes x;
+        Lanes<lanes> x;
         if (count < lanes) [[unlikely]]
             x.clear();
         alignas(32) float first[lanes] = {}, second[lanes] = {}, third[lanes] = {};  // of the gaps

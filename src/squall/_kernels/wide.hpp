@@ -34,15 +34,31 @@ struct Gathered {
     explicit Gathered(int64_t dim_)
         : n(0), dim(dim_), width((dim_ + wide_lanes - 1) / wide_lanes * wide_lanes) {}
 
-    void clear(int64_t n_features) {
+    // Room for rows that are about to be set; what pads them is, and stays, 0.
+    void resize(int64_t n_features) {
         n = n_features;
-        cells.assign(static_cast<size_t>((n + 1) * width), 0.0f);
+        cells.resize(static_cast<size_t>((n + 1) * width));
+    }
+    void clear(int64_t n_features) {
+        resize(n_features);
+        std::fill(cells.begin(), cells.end(), 0.0f);
     }
     float* row(int64_t i) { return cells.data() + i * width; }
     const float* row(int64_t i) const { return cells.data() + i * width; }
 
     void read(const float* rows) {  // (n + 1, dim)
         for (int64_t i = 0; i <= n; ++i) std::copy_n(rows + i * dim, dim, row(i));
+    }
+    // Of a table's row, which other processes may write to.
+    void set_row(int64_t i, const float* from) {
+        float* const to = row(i);
+        const int64_t columns = dim;
+        int64_t j = 0;
+        for (; j + 4 <= columns; j += 4) std::memcpy(to + j, from + j, sizeof(Four));
+        for (; j < columns; ++j) to[j] = load(from[j]);
+    }
+    void scale(float factor) {
+        for (float& cell : cells) cell *= factor;
     }
     void write(float* rows, float factor) const {
         for (int64_t i = 0; i <= n; ++i)
@@ -199,12 +215,13 @@ Outcome wide_loop(const WideModel& model, const BlockRows& block, const Schedule
     Outcome outcome;
     Numbering numbering(block, table.rows() - 1);
     Gathered weights(dim), gradient(dim);
-    std::vector<float> steps;
     const float* const cells = table.row(0);
     const int64_t stride = table.stride(), intercept = table.rows() - 1;
     const auto prefetch = [=](int32_t feature) {
-        __builtin_prefetch(cells + feature * stride, 1);
-        if (stride > 16) __builtin_prefetch(cells + feature * stride + 16, 1);
+        const float* const row = cells + feature * stride;
+        __builtin_prefetch(row, 1);
+        if (stride > 1) __builtin_prefetch(row + std::min<int64_t>(stride - 1, 16), 1);
+        if (stride > 17) __builtin_prefetch(row + std::min<int64_t>(stride - 1, 32), 1);
     };
     for (int64_t b = schedule.first_batch; b < schedule.first_batch + schedule.n_batches; ++b) {
         const int64_t step = schedule.current_step(), begin = schedule.begin(b);
@@ -212,21 +229,19 @@ Outcome wide_loop(const WideModel& model, const BlockRows& block, const Schedule
         numbering.take([&](int64_t i) { return schedule.order[begin + i]; }, schedule.rows(b), prefetch);
         const int64_t n = numbering.n_touched();
         const int32_t* const ids = numbering.ids();
-        weights.clear(n);
+        weights.resize(n);
         gradient.clear(n);
         const auto id = [&](int64_t i) { return i < n ? int64_t{ids[i]} : intercept; };
         const int64_t n_rows = n + model.fit_intercept();
         for (int64_t i = 0; i < n_rows; ++i) {
             table.catch_up(id(i), step);
-            const float* const row = table.row(id(i));
-            for (int64_t j = 0; j < dim; ++j) weights.row(i)[j] = load(row[j]);
+            weights.set_row(i, table.row(id(i)));
         }
         const Sums sums = model.add_gradient(numbering.rows(), weights, gradient);
         if (!outcome.add(sums, schedule.rows(b))) break;
-        steps.resize(static_cast<size_t>((n + 1) * dim));
-        gradient.write(steps.data(), static_cast<float>(1.0 / static_cast<double>(schedule.divisor)));
-        if (table.rule().clips()) table.rule().clip(steps.data(), steps.size());
-        for (int64_t i = 0; i < n_rows; ++i) table.step_row(id(i), steps.data() + i * dim, step);
+        gradient.scale(static_cast<float>(1.0 / static_cast<double>(schedule.divisor)));
+        if (table.rule().clips()) table.rule().clip(gradient.cells.data(), gradient.cells.size());
+        for (int64_t i = 0; i < n_rows; ++i) table.step_row(id(i), gradient.row(i), step);
         schedule.finish_batch();
     }
     return outcome;

@@ -20,14 +20,17 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import msgspec
 import numpy as np
 
+from squall import _kernels
 from squall.config import available_cores
 from squall.data.rows import join_training, slice_training
 from squall.protocols import Model
 from squall.records import Block, CsrBlock, Float32, OptimizerSpec
+from squall.store.initial import initial_values
 from squall.store.table import ParameterTable
 
 SAMPLE_ROWS = 20_000
@@ -64,6 +67,7 @@ def choose_learning_rate(
     Parameters
     ----------
     model : Model
+        Has one table row for each of its ``n_features``, and behind them the intercept's.
     sample : Block
         Shuffled training rows; the first 20,000 are used.
     optimizer : OptimizerSpec
@@ -79,14 +83,15 @@ def choose_learning_rate(
     n = min(sample.n_rows, SAMPLE_ROWS)
     if n < _LEAST_ROWS:
         return rates[middle]
-    folds = validation_folds(sample, n)
+    tried_model, rows, begin = _without_absent_features(model, sample, n, optimizer, weights)
+    folds = validation_folds(rows, n)
     if n < n_rows:  # so that the sample makes steps enough
         batch_size = min(batch_size, choose_batch_size(folds[0][0].n_rows))
 
     def trial(tried: tuple[float, tuple[Block, Block]]) -> tuple[float, float]:
         rate, fold = tried
         spec = msgspec.structs.replace(optimizer, learning_rate=rate)
-        return _trial(model, *fold, spec, batch_size, min(epochs, _EPOCHS), seed, weights)
+        return _trial(tried_model, *fold, spec, batch_size, min(epochs, _EPOCHS), seed, begin)
 
     with ThreadPoolExecutor(available_cores()) as pool:
 
@@ -99,6 +104,29 @@ def choose_learning_rate(
             ]
 
         return climb(rates, middle, losses)
+
+
+def _without_absent_features(
+    model: Any, sample: Block, n: int, optimizer: OptimizerSpec, weights: Float32 | None
+) -> tuple[Model, Block, Float32 | None]:
+    """Model, the first ``n`` rows, and the weights to begin with, in the space of these rows' features.
+
+    A sample has a small part of the features of a wide table, which each trial would have to make and
+    fill.  The others' weights play no part in any loss, so trials come out the same.
+    """
+    spec = model.table("trial", optimizer)
+    taken = np.arange(spec.rows, dtype=np.int64)
+    if isinstance(sample, CsrBlock):
+        order = np.arange(n, dtype=np.int32)
+        taken, indptr, indices, values = _kernels.csr_minibatch(
+            sample.indptr, sample.indices, sample.values, order, model.n_features
+        )
+        labels, sample_weights = sample.labels[:n], None if sample.weights is None else sample.weights[:n]
+        sample = CsrBlock(indptr, indices, values, labels, sample_weights, len(taken) - 1)
+        model = msgspec.structs.replace(model, n_features=len(taken) - 1)
+    if weights is not None:
+        return model, sample, weights[taken]
+    return model, sample, initial_values(spec.initial, taken, spec.dim) if spec.initial else None
 
 
 def validation_folds(sample: Block, n: int) -> list[tuple[Block, Block]]:
@@ -178,11 +206,15 @@ def _trial(
     seed: int,
     weights: Float32 | None,
 ) -> tuple[float, float]:
-    """Held-out loss after a short training in this process, infinite if it diverged; and its rows' weight."""
-    parameters = ParameterTable.private(model.table("trial", optimizer), 1)
+    """Held-out loss after a short training in this process, infinite if it diverged; and its rows' weight.
+
+    Weights begin at 0 unless they are given.
+    """
+    spec = msgspec.structs.replace(model.table("trial", optimizer), initial=None)
+    parameters = ParameterTable.private(spec, 1)
     table = parameters.shared
     if weights is not None:
-        table.array[:, : weights.shape[1]] = weights
+        table.array[:, : spec.dim] = weights
     draw = np.random.default_rng(seed)
     count = -(-train.n_rows // batch_size)
     for _ in range(epochs):
