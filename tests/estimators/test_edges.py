@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import sparse
+from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression as Reference
 from sklearn.linear_model import Ridge
 
@@ -51,6 +52,40 @@ def test_elements_of_a_sparse_matrix_that_repeat_are_added_up() -> None:
     np.testing.assert_array_equal(machine.predict(repeated), expected)
     np.testing.assert_array_equal(machine.fit(repeated, AMOUNTS).predict(plain), expected)
     assert repeated.nnz == 2 * plain.nnz, "what was given is untouched"
+
+
+KINDS: dict[str, tuple[Any, Any, Any]] = {
+    "two classes": (LogisticRegression(epochs=2, learning_rate=0.1), X, y),
+    "three classes": (LogisticRegression(epochs=2, learning_rate=0.1), X, THREE),
+    "numbers": (squall.LinearRegression(epochs=2, learning_rate=0.1), X, AMOUNTS),
+    "machine": (FactorizationMachine(epochs=2, learning_rate=0.1), X, y),
+    "averaging": (LogisticRegression(epochs=2, learning_rate=0.1, strategy=squall.ModelAveraging()), X, y),
+    "ratings": (MatrixFactorization(2, epochs=2), PAIRS, np.arange(40.0)),
+    "topics": (LatentDirichletAllocation(2, epochs=2), COUNTS, None),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_workers_may_have_no_rows_and_rows_of_zeros_are_rows(name: str) -> None:
+    """Four rows for five workers; the features of half of them are all 0."""
+    model, rows, labels = KINDS[name]
+    order = slice(0, 4) if labels is None else np.argsort(labels, kind="stable")[[0, 1, -2, -1]]
+    few = rows[order] * (1 if name == "ratings" else np.array([[1], [0], [1], [0]]))
+    with squall.Run(workers=5):
+        fitted = clone(model).fit(few, None if labels is None else labels[order])
+    said = fitted.transform(few) if labels is None else fitted.predict(few)
+    assert len(said) == 4
+    assert np.isfinite(said).all()
+    assert all(record.rows == 4 for record in fitted.history_)
+
+
+@pytest.mark.parametrize("name", ["two classes", "three classes", "machine", "averaging"])
+def test_rows_sorted_by_class_are_learned_by_several_workers(name: str) -> None:
+    model, rows, labels = KINDS[name]
+    order = np.argsort(labels, kind="stable")
+    with squall.Run(workers=2):
+        fitted = clone(model).set_params(epochs=10).fit(rows[order], labels[order])
+    assert fitted.score(rows, labels) > 0.75
 
 
 # -------------------------------------------------------------------------------------- oracles
