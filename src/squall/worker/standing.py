@@ -24,8 +24,6 @@ from squall.worker.keeping import Keeper, Kept
 from squall.worker.rounds import Meeting, Rounds
 from squall.worker.traces import Traces
 
-_PENDING = "pending"  # begins the names of arrays that were to be brought when a slot was handed over
-
 Told = tuple[Any, ...]
 """Rows, the sum of their losses, and of their weights."""
 
@@ -47,7 +45,8 @@ class Standing:
     last : Round, optional
         How the last round went.
     pending : list of ndarray
-        Brought to the present round, or to be brought.
+        Brought to the present round, or to be brought.  A successor makes them again, to the bit, for what
+        this worker knows beside them follows from the same work.
     """
 
     curvature: Meeting
@@ -63,7 +62,7 @@ class Standing:
         return self.last is not None and self.last.converged
 
     def facts(self) -> dict[str, Any]:
-        """All of it as plain data, but for arrays."""
+        """What a successor needs of it, as plain data."""
         return {
             "curvature": self.curvature,
             "left": self.rounds_left,
@@ -71,13 +70,9 @@ class Standing:
             "last": None if self.last is None else list(self.last),
         }
 
-    def arrays(self) -> dict[str, Any]:
-        """What is not in `facts`, by name."""
-        return {f"{_PENDING}{i}": array for i, array in enumerate(self.pending)}
-
     @staticmethod
-    def of(visited: int, facts: dict[str, Any], arrays: dict[str, Any]) -> Standing:
-        """From `facts` and `arrays`, which may have more in them."""
+    def of(visited: int, facts: dict[str, Any]) -> Standing:
+        """From `facts`, which may have more in them."""
         last = facts["last"]
         return Standing(
             msgspec.convert(facts["curvature"], Meeting),
@@ -85,7 +80,6 @@ class Standing:
             visited,
             tuple(facts["own_loss"]),
             None if last is None else Round(*last),
-            [arrays[name] for name in sorted(arrays) if name.startswith(_PENDING)],
         )
 
 
@@ -138,14 +132,14 @@ class StandingKeeper:
         """The predecessor's, to the bit; None if it was broken off."""
         assert self._taken is not None
         kept, arrays = self._taken
-        standing = Standing.of(kept.minibatches, kept.facts, arrays)
+        standing = Standing.of(kept.minibatches, kept.facts)
         sums = rounds.again(standing.curvature, agreed.n_slots)
         needed, whole = self._needed(kept.facts, arrays), "u" in arrays
         common = {needed[-1]: arrays} if whole else self._traces.common(needed)
         if sums is None or common is None:
             return None
         own = {needed[-1]: arrays} if whole else self._traces.own(needed)
-        self._traces.left = kept.facts["traces"]
+        self._traces.take_over(kept.facts["traces"], needed)
         curvature = curvature_of(sums, agreed)
         consensus = Consensus.restored(agreed, kept.facts, arrays, common, curvature)
         return Participant.restored(objective, consensus, own, common), standing
@@ -181,7 +175,7 @@ class StandingKeeper:
     ) -> tuple[int, str, dict[str, Any], dict[str, Any]]:
         """For the keeper.  The round in which it converged is not done before it has been told of."""
         facts, own = worker.state()
-        arrays: dict[str, Any] = own | standing.arrays()
+        arrays: dict[str, Any] = {**own}
         number = worker.consensus.round
         if not self._has_traces(number):
             arrays |= {**worker.trace(), **worker.consensus.trace()}

@@ -47,6 +47,10 @@ class Traces:
         self.bytes_out, self.seconds = 0, 0.0
         self.left: list[int] = []
 
+    def take_over(self, left: list[int], needed: Sequence[int]) -> None:
+        """Go on from a predecessor's state, which needs these; other slots may still be at it."""
+        self.left, self._needed = left, list(needed)
+
     def write(self, number: int, own: Arrays, common: Arrays) -> None:
         """Add a round's; ``common`` is what slot 0 writes."""
         started = time.perf_counter()

@@ -31,6 +31,8 @@ HOLD_S = 0.25
 
 _ROW_BYTES = 4  # of a row's number, on the wire
 
+_LEFT = "left"  # names a `_Left` in a worker's state
+
 _NO_ROWS = np.empty(0, dtype=np.int64)
 _NOTHING = np.empty((0, 1), dtype=np.float32)
 
@@ -75,6 +77,15 @@ class _Gradient(NamedTuple):
     weight: float
 
 
+class _Left(NamedTuple):
+    """A minibatch that met nobody before its worker had to end; ``number`` are done if it has since."""
+
+    number: int
+    rows: int
+    loss: float
+    weight: float
+
+
 @dataclass(slots=True)
 class _Tally:
     """What has been done since the last `Steps`; these are its fields."""
@@ -92,9 +103,13 @@ class _Tally:
     def done(self, gradient: _Gradient) -> None:
         """A minibatch has been applied."""
         self.minibatches += 1
-        self.rows += gradient.rows
-        self.loss_sum += gradient.loss
-        self.weight_sum += gradient.weight
+        self.seen(gradient.rows, gradient.loss, gradient.weight)
+
+    def seen(self, rows: int, loss: float, weight: float) -> None:
+        """Rows have been trained on."""
+        self.rows += rows
+        self.loss_sum += loss
+        self.weight_sum += weight
 
     def exchanged(self, n_pulled: int, seconds: float, held_s: float) -> None:
         """A round trip, ``held_s`` of which were waiting for others."""
@@ -146,11 +161,16 @@ class MetUpdates:
         self._done = int(self._control.progress(task.job, task.slot)[0])
         self._tally = _Tally()
         self._epoch = -1  # begun last
+        self._left: _Left | None = None
 
     def resume(self, registration: Registration) -> int:
         """Hold back what the predecessor did; the owner has counted what it has applied."""
-        if self._compressor is not None and registration.state:
-            self._compressor.load_state_dict(msgspec.msgpack.decode(registration.state))
+        state = msgspec.msgpack.decode(registration.state) if registration.state else {}
+        if self._compressor is not None and state:
+            self._compressor.load_state_dict(state)
+        left = _Left(*state[_LEFT]) if _LEFT in state else None
+        if left is not None and left.number == registration.minibatches:
+            self._tally.seen(left.rows, left.loss, left.weight)
         return registration.minibatches
 
     def start_epoch(self, epoch: int) -> bool:
@@ -202,8 +222,10 @@ class MetUpdates:
         if pending is not None and (weights is not None or not self._staged):
             self._done = complete
             self._tally.done(pending)
-        elif pending is not None and self._compressor is not None:
-            self._compressor.undo()  # a successor computes this minibatch again
+        elif pending is not None:
+            self._left = _Left(complete, pending.rows, pending.loss, pending.weight)
+            if self._compressor is not None:
+                self._compressor.undo()  # a successor computes this minibatch again
         return weights
 
     @property
@@ -252,5 +274,6 @@ class MetUpdates:
         return True
 
     def state_dict(self) -> dict[str, Any]:
-        """What has been held back."""
-        return {} if self._compressor is None else self._compressor.state_dict()
+        """What has been held back, and what the owner may have applied by the time a successor comes."""
+        state = {} if self._compressor is None else self._compressor.state_dict()
+        return state if self._left is None else state | {_LEFT: list(self._left)}

@@ -58,6 +58,7 @@ class Participant:
         self._memory: list[_Own] = []
         self._curvature: Float64 | None = None  # of its own rows, at `_reference`
         self._reference = consensus.z
+        self._renewed: tuple[Float64, Float64] | None = None  # the next of both, while a round is under way
         self._solver: LazyNewton | TruncatedNewton | None = None
 
     def prepare(self) -> tuple[float, Float64]:
@@ -91,8 +92,8 @@ class Participant:
         curvature = _NOTHING
         if consensus.renews:
             self._objective.gradient(solved.x)
-            curvature = self._curvature = self._measured()
-            self._reference = solved.x
+            curvature = self._measured()
+            self._renewed = solved.x, curvature
         return Contribution(
             self._vector,
             float(moved @ pull),
@@ -107,6 +108,8 @@ class Participant:
     def absorb(self, sums: Contribution) -> Round:
         """Go on with the sums of what all have contributed."""
         done, decision = self.consensus.step(sums)
+        if self._renewed is not None:  # not before: who succeeds it in mid-round solves as it did
+            (self._reference, self._curvature), self._renewed = self._renewed, None
         self._follow(decision)
         return done
 
