@@ -155,8 +155,9 @@ def is_number(value: Any) -> bool:
 
 def did_you_mean(word: Any, known: Iterable[str]) -> str:
     """``' (did you mean "x"?)'`` if a known word is close, else nothing."""
-    close = difflib.get_close_matches(str(word), list(known), n=1)
-    return f' (did you mean "{close[0]}"?)' if close else ""
+    plain = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(str(word).lower(), plain, n=1)
+    return f' (did you mean "{plain[close[0]]}"?)' if close else ""
 
 
 def names_its_settings(cls: type[T]) -> type[T]:

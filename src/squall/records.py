@@ -335,7 +335,8 @@ class SolverRound(msgspec.Struct, frozen=True):
     """A round of a strategy that solves to a tolerance; all workers know the same of it.
 
     Residuals are those of :mod:`squall.optim.consensus`.  ``objective`` is that of the point that the
-    round began with; ``passes`` are over a worker's rows, on average.
+    round began with; ``passes`` are over a worker's rows, on average.  It has converged when both residuals
+    are at most ``enough``.
     """
 
     objective: float
@@ -343,6 +344,7 @@ class SolverRound(msgspec.Struct, frozen=True):
     dual_residual: float
     rho: float
     passes: float
+    enough: float
     converged: bool
 
 

@@ -70,6 +70,29 @@ def test_sums_are_those_of_whole_arrays(
     assert left == []
 
 
+def test_pieces_that_a_worker_had_sent_before_it_died_count_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, brought = uuid.uuid4().hex, [np.arange(6.0)]
+    first, sent = rounds(store, job, 1, 3), list[str]()
+    meeting, reduce = first.meeting("1", brought, 2), store.blobs.reduce
+
+    def dying(key: str, *rest: Any) -> None:
+        if len(sent) == 2:
+            raise KeyboardInterrupt
+        reduce(key, *rest)
+        sent.append(key)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.blobs, "reduce", dying)
+        with pytest.raises(KeyboardInterrupt):
+            first.meet(meeting, brought, 2)
+    assert [key[-3:] for key in sent] == ["0-1", "0-2"], "it begins with another piece than slot 0"
+    assert rounds(store, job, 0, 3, ending=True).meet(meeting, brought, 2) is None
+    sums = rounds(store, job, 1, 3).meet(meeting, brought, 2)
+    assert sums is not None and sums[0].tolist() == [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]
+
+
 def test_who_has_to_end_while_pieces_are_missing_asks_again(store: Store) -> None:
     job = uuid.uuid4().hex
     first = rounds(store, job, 0, 2, ending=True)

@@ -55,10 +55,10 @@ def store_lost(told: str) -> StoreLostError:
 
 
 def rounds_lost(told: str) -> LostUpdatesError:
-    """The error for one of several shards that is some rounds of `"bsp"` behind the others."""
+    """The error for one of several shards that is some rounds of all workers behind the others."""
     return LostUpdatesError(
         f"its rounds cannot go on, since the other shards are ahead: {told}",
-        fix='start the job again; "bsp" goes on over one shard, the other modes over any number',
+        fix="start the job again; over one shard rounds of all workers go on, other modes over any number",
     )
 
 

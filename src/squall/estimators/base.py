@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, Self
@@ -10,7 +9,6 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from squall.config import (
@@ -31,6 +29,7 @@ from squall.driver.spec import JobResult, JobSpec
 from squall.errors import SettingError
 from squall.estimators.callbacks import as_calls, callback_problem
 from squall.estimators.columns import ColumnsMixin, aligned, as_dataset, check_not_empty, training_data
+from squall.estimators.convergence import warn_unless_converged
 from squall.estimators.history import History
 from squall.estimators.pictures import plot_losses
 from squall.estimators.plain import describe_fitting
@@ -44,8 +43,8 @@ from squall.optim.schedules import SCHEDULES
 from squall.planning.foresight import foresight
 from squall.preprocessing.layout import FeatureLayout
 from squall.protocols import Model, Objects, StrategySettings
-from squall.records import Bill, ColumnSpec, DenseBlock, Float32, Float64, OptimizerSpec, SolverRound
-from squall.worker.strategies import ParameterServer, is_strategy
+from squall.records import Bill, ColumnSpec, DenseBlock, Float32, Float64, OptimizerSpec
+from squall.worker.strategies import ParameterServer, is_strategy, strategy_problem
 
 
 class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
@@ -213,7 +212,7 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
         solver = self.history_[-1].solver if self.history_ else None
         if solver is not None:
             self.converged_ = solver.converged
-            _warn_unless_converged(solver, self.stopped_, self.n_iter_)
+            warn_unless_converged(self.history_, self.stopped_)
 
     def _recipe(self) -> Recipe:
         return Recipe(
@@ -381,9 +380,7 @@ class BaseModel(ColumnsMixin, BaseEstimator):  # type: ignore[misc]
             for problem in self.strategy.conflicts(type(self).__name__, self.get_params(deep=False)):
                 problems.add(problem)
         elif self.strategy is not None:
-            problems.add(
-                f"strategy={self.strategy!r} must be None or a strategy such as squall.ParameterServer()"
-            )
+            problems.add(strategy_problem(self.strategy))
         if self.target_loss is not None:
             problems.number("target_loss", self.target_loss, above=0.0)
         if self.early_stopping is not None:
@@ -469,17 +466,6 @@ def _is_other(value: Any, users: Collection[str], known: Collection[str]) -> boo
 def _no_effect(name: str, value: Any, what: str, chosen: str, users: Collection[str]) -> str:
     fitting = " or ".join(f'{what}="{user}"' for user in users)
     return f"{name}={value!r} has no effect with {what}={chosen!r}; leave it None, or choose {fitting}"
-
-
-def _warn_unless_converged(solver: SolverRound, stopped: str, rounds: int) -> None:
-    if stopped == "epochs" and not solver.converged:
-        warnings.warn(
-            f"it has not converged in {rounds} rounds: the residuals are {solver.primal_residual:.2g} and "
-            f"{solver.dual_residual:.2g}; allow more, with a larger max_rounds, or less precision, with a "
-            "larger tol",
-            ConvergenceWarning,
-            stacklevel=3,
-        )
 
 
 def _check_run(strategy: StrategySettings, run: Run, n_workers: int) -> None:

@@ -17,6 +17,9 @@ from squall.worker.keeping import packed, shown, start_key, unpacked
 from squall.worker.occurring import Occurring
 
 MAX_SHARDS = 4096
+LEAST_TOL = 1e-15
+"""Below it the objectives of two points may be the same float64."""
+
 _INTEGERS = ("max_rounds", "acceleration", "shards")
 ACCELERATION = 10
 """Rounds that acceleration remembers."""
@@ -111,7 +114,8 @@ class ADMM(msgspec.Struct, frozen=True, tag="admm", repr_omit_defaults=True):
     def __post_init__(self) -> None:
         problems = Problems("ADMM")
         problems.number("rho", self.rho, above=0.0, auto=True)
-        problems.number("tol", self.tol, above=0.0)
+        if not is_number(self.tol) or not LEAST_TOL <= self.tol < 1:
+            problems.add(f"tol={self.tol!r} must be a number of at least {LEAST_TOL:g} and below 1")
         problems.integer("max_rounds", self.max_rounds, 1, high=2**31 - 1)
         problems.integer("acceleration", self.acceleration, 0, high=100)
         if not is_number(self.relaxation) or not 0 < self.relaxation < 2:

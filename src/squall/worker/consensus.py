@@ -23,6 +23,7 @@ from squall.worker.occurring import Occurring
 from squall.worker.partial import PartialRounds
 from squall.worker.rounds import Meeting, Rounds
 from squall.worker.standing import Standing, StandingKeeper, Told
+from squall.worker.stoppable import StoppableObjective, StoppedSolvingError
 
 _ROWS, _START = "rows", "start"  # rounds before the first: rows and their features; loss and curvature
 _IDLE_S = 0.02
@@ -100,28 +101,11 @@ class ConsensusRounds:
     def step(self, block: Block, order: Int32, batch_size: int, first: int, count: int) -> Steps:
         """One round; ``block`` is all that the slot has."""
         before = self._used()
-        if not self._ready(block):
-            return self._told(0, before)
-        assert self._worker is not None
-        standing = self._standing
-        if standing.visited < self._worker.consensus.round:
-            # Others had this round with its last answer, or its predecessor may not have told of it.
-            standing.visited += 1
-            self._untold = standing.own_loss
-            return self._told(1, before)
-        if self._partial is not None and self._worker.consensus.round >= SETTLED:
-            return self._told(self._partial_step(self._partial, block), before)
-        consensus = self._worker.consensus
-        if not standing.pending:
-            contribution = self._worker.contribute()
-            standing.pending = encoded(contribution, consensus.settings)
-            standing.own_loss = block.n_rows, contribution.loss * self._n_rows, self._weight
-        meeting = self._rounds.meeting(str(consensus.round + 1), standing.pending, self._n_slots)
-        sums = self._rounds.meet(meeting, standing.pending, self._n_slots)
-        if sums is None:
-            return self._told(0, before)
-        self._take_over(meeting, sums)
-        return self._told(1, before)
+        try:
+            done = int(self._ready(block) and self._step(block))
+        except StoppedSolvingError:
+            done = 0
+        return self._told(done, before)
 
     def finish(self) -> bool:
         """Nothing is held back; but those who come late must not wait for this slot."""
@@ -135,8 +119,30 @@ class ConsensusRounds:
 
     # ------------------------------------------------------------------------------------ rounds
 
-    def _partial_step(self, rounds: PartialRounds, block: Block) -> int:
-        """A round that may be without this slot's newest answer; 0 if it was broken off."""
+    def _step(self, block: Block) -> bool:
+        """A round, to its end; False if it was broken off."""
+        assert self._worker is not None
+        consensus, standing = self._worker.consensus, self._standing
+        if standing.visited < consensus.round:
+            # Others had this round with its last answer, or its predecessor may not have told of it.
+            standing.visited += 1
+            self._untold = standing.own_loss
+            return True
+        if self._partial is not None and consensus.round >= SETTLED:
+            return self._partial_step(self._partial, block)
+        if not standing.pending:
+            contribution = self._worker.contribute()
+            standing.pending = encoded(contribution, consensus.settings)
+            standing.own_loss = block.n_rows, contribution.loss * self._n_rows, self._weight
+        meeting = self._rounds.meeting(str(consensus.round + 1), standing.pending, self._n_slots)
+        sums = self._rounds.meet(meeting, standing.pending, self._n_slots)
+        if sums is None:
+            return False
+        self._take_over(meeting, sums)
+        return True
+
+    def _partial_step(self, rounds: PartialRounds, block: Block) -> bool:
+        """A round that may be without this slot's newest answer; False if it was broken off."""
         assert self._worker is not None
         consensus, standing = self._worker.consensus, self._standing
         before = consensus.round
@@ -147,7 +153,7 @@ class ConsensusRounds:
             self._answered = True
         answered = rounds.meet(before + 1, all_slots=before == SETTLED)
         if answered is None:
-            return 0
+            return False
         last = self._worker.absorb_towards(answered.sums, answered.number)
         if answered.last:
             last = last._replace(converged=answered.last == 2)
@@ -158,7 +164,7 @@ class ConsensusRounds:
         self._tell(str(answered.number))
         if self._task.slot == SPEAKER and before > SETTLED:
             self._rounds.forget(Meeting(str(before)))
-        return 1
+        return True
 
     def _take_over(self, meeting: Meeting, sums: list[Numbers]) -> None:
         assert self._worker is not None
@@ -212,8 +218,12 @@ class ConsensusRounds:
         weights = block.weights
         self._weight = float(block.n_rows) if weights is None else float(weights.sum(dtype=np.float64))
         model = msgspec.structs.replace(self._model, n_features=len(self._occurring.features))
-        self._objective = ShareObjective(model, [self._occurring.narrowed(block)], self._n_rows)
+        own = [self._occurring.narrowed(block)]
+        self._objective = StoppableObjective(model, own, self._n_rows, self._stopped)
         return True
+
+    def _stopped(self) -> bool:
+        return self._store.control.stop_requested(self._task.job)
 
     def _begin(self) -> bool:
         assert self._objective is not None and self._occurring is not None
@@ -277,7 +287,13 @@ class ConsensusRounds:
         solver = None
         if self._standing.visited == last.number:
             solver = SolverRound(
-                last.objective, last.primal, last.dual, last.rho, last.passes, converged=last.converged
+                last.objective,
+                last.primal,
+                last.dual,
+                last.rho,
+                last.passes,
+                last.enough,
+                converged=last.converged,
             )
         (rows, loss, weight), self._untold = self._untold, (0, 0.0, 0.0)
         return nothing._replace(minibatches=done, rows=rows, loss_sum=loss, weight_sum=weight, solver=solver)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -220,3 +222,13 @@ def is_strategy(value: Any) -> bool:
     """Whether this is a strategy (not the class of one)."""
     tag = type(value).__struct_config__.tag if isinstance(value, msgspec.Struct) else None
     return tag in STRATEGIES.names() and isinstance(value, STRATEGIES.load(str(tag)))
+
+
+def strategy_problem(value: Any) -> str:
+    """What to say of something that is neither None nor a strategy: which one is meant, if that is clear."""
+    meant = value.get("type") if isinstance(value, dict) else getattr(value, "__name__", value)
+    classes = {tag.replace("_", ""): STRATEGIES.load(tag).__name__ for tag in STRATEGIES.names()}
+    plain = re.sub("[^a-z]", "", str(meant).lower())
+    close = difflib.get_close_matches(plain, classes, n=1)
+    fix = f"write strategy=squall.{classes[close[0]]}()" if close else "such as squall.ParameterServer()"
+    return f"strategy={value!r} must be None or a strategy{';' if close else ''} {fix}"

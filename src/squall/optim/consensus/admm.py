@@ -237,6 +237,7 @@ class Consensus:
             loss,
             objective,
             passes / settings.n_slots,
+            enough,
             converged,
         )
 

@@ -111,6 +111,7 @@ class Round(NamedTuple):
     loss: float  # mean loss of all rows at the z that the round began with
     objective: float  # the same with penalties
     passes: float  # over its rows, of a worker on average
+    enough: float  # what both residuals have to come down to
     converged: bool
 
 
