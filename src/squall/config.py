@@ -14,7 +14,7 @@ import inspect
 import math
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -22,6 +22,8 @@ from numbers import Integral, Real
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, get_args
+
+import msgspec
 
 from squall.errors import SettingError, SquallError, UnknownSettingError
 from squall.protocols import Planner
@@ -173,14 +175,27 @@ def names_its_settings(cls: type[T]) -> type[T]:
 
     @functools.wraps(make)
     def init(self: T, *args: Any, **settings: Any) -> None:
-        unknown = [name for name in settings if name not in known]
-        if unknown:
-            told = "; ".join(f"there is no setting {name!r}{did_you_mean(name, known)}" for name in unknown)
-            raise UnknownSettingError(told, where=cls.__name__, fix=f"choose from {', '.join(known)}")
+        _refuse_unknown(cls.__name__, settings, known)
         make(self, *args, **settings)
 
     type.__setattr__(cls, "__init__", init)
     return cls
+
+
+class NamedSettings(type(msgspec.Struct)):  # type: ignore[misc]
+    """(metaclass) Of a Struct that users make: as `names_its_settings`, where no ``__init__`` is called."""
+
+    def __call__(cls, *args: Any, **settings: Any) -> Any:
+        """Make one, if it has all these settings."""
+        _refuse_unknown(cls.__name__, settings, cls.__struct_fields__)
+        return super().__call__(*args, **settings)
+
+
+def _refuse_unknown(name: str, settings: Iterable[str], known: Sequence[str]) -> None:
+    unknown = [setting for setting in settings if setting not in known]
+    if unknown:
+        told = "; ".join(f"there is no setting {one!r}{did_you_mean(one, known)}" for one in unknown)
+        raise UnknownSettingError(told, where=name, fix=f"choose from {', '.join(known)}")
 
 
 FAULT_POINTS: dict[FaultKind, tuple[FaultPoint, ...]] = {

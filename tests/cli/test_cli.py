@@ -229,6 +229,18 @@ def test_a_file_is_read_as_what_its_name_says(cli: Run, tmp_path: Path) -> None:
     assert code == 1 and "more.svm:1:3" in err and "n_features is 7" in err
 
 
+def test_missing_numbers_are_filled_when_that_is_asked_for(cli: Run) -> None:
+    Path("m.csv").write_text("h,w,buy\n" + "1.5,2,a\n,3,b\n2.5,1,a\n" * 30)
+    code, _, err = cli("train", "logistic", "m.csv", "--label", "buy")
+    assert code == 1 and "column 'h':" in err and "--impute mean" in err
+    assert cli("train", "logistic", "m.csv", "--label", "buy", "--impute", "median", "--epochs", "1")[0] == 0
+    assert cli("predict", "model.squall", "m.csv")[0] == 0
+    code, _, err = cli("train", "logistic", "m.csv", "--label", "buy", "--impute", "meen", "--epochs", "0")
+    assert code == 1 and "2 settings are wrong" in err and 'did you mean "mean"' in err
+    Path("n.csv").write_text("1.5,2,a\n2,3,b\n" * 9)
+    assert cli("train", "logistic", "n.csv", "--no-header", "--label", "-1", "--epochs", "1")[0] == 0
+
+
 def test_ratings_are_trained_and_a_stored_set_is_predicted(cli: Run, tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     pairs = sorted({(int(u), int(i)) for u, i in draw.integers(0, 12, size=(120, 2))})

@@ -730,3 +730,18 @@ def test_several_files_are_one_set(write, tmp_path):
     write("a\n1\n", "two.csv")
     with pytest.raises(DataError, match=r"two.csv: it has 1 columns, the first file has 2"):
         read_csv(tmp_path / "*.csv", label="y")
+
+
+def test_a_slip_among_labels_that_are_numbers_is_told(write):
+    slip = write("x,y\n1,0\n2,1\n3,O\n4,1\n")
+    with pytest.warns(UserWarning, match="f.csv: label 'y' is read as classes of text.*'O' is none"):
+        data = read_csv(slip, label="y")
+    assert list(data.classes) == ["0", "1", "O"]
+    read_csv(slip, label="y", label_kind="classes")  # warnings are errors here
+    read_csv(write("x,y\n1,a\n2,1\n3,b\n", "g.csv"), label="y")
+
+
+def test_many_columns_are_compared_at_once(write):
+    names = ",".join(f"c{i}" for i in range(50_000))
+    with pytest.raises(DataError, match="two columns are named 'c7'"):
+        read_csv(write(f"{names},c7\n{'1,' * 50_000}1\n"))

@@ -19,6 +19,7 @@ from squall.driver.events import (
     Evaluated,
     Event,
     Launch,
+    Proceed,
     Release,
     Reported,
     RequestStop,
@@ -537,7 +538,9 @@ def test_patience_ends_the_job_and_the_best_epoch_is_known() -> None:
     machine = make(1, 9, evaluates=True, patience=2)
     run(machine, Start())
     for epoch, loss in enumerate([0.4, 0.3, 0.35]):
-        assert run(machine, report(0, epoch=epoch), Evaluated(epoch, HeldOut(loss, 0.9, 100))) == []
+        assert run(machine, report(0, epoch=epoch), Evaluated(epoch, HeldOut(loss, 0.9, 100))) == [
+            Proceed(epoch + 1)
+        ]
     commands = run(machine, report(0, epoch=3), Evaluated(3, HeldOut(0.3, 0.9, 100)))
     assert commands == [RequestStop()]
     assert machine.reason == "early stopping"
@@ -773,3 +776,13 @@ def test_a_worker_that_was_often_silent_for_long_is_given_longer() -> None:
         machine.handle(report(0, rows=1, done=False), at)
     assert machine.handle(Tick(), 249.0) == []
     assert machine.handle(Tick(), 251.0) == [Cancel(0, 1), Launch(0, 2)]
+
+
+def test_workers_wait_for_the_measurement_that_may_end_the_job() -> None:
+    machine = make(1, 9, evaluates=True, patience=1)
+    assert machine.epochs_of_leg == (9, 1)
+    assert run(machine, Start(), report(0, epoch=0)) == [Evaluate(0)]
+    assert run(machine, Evaluated(0, HeldOut(0.5, 0.9, 100))) == [Proceed(1)]
+    assert run(machine, report(0, epoch=1)) == [Evaluate(1)]
+    assert run(machine, Evaluated(1, HeldOut(0.6, 0.9, 100))) == [RequestStop()]
+    assert make(1, 9, evaluates=False, patience=1).epochs_of_leg == (9, None)

@@ -132,3 +132,11 @@ def test_a_launcher_that_hangs_does_not_hold_the_deadline_up() -> None:
         model = job.wait()
     assert model.stopped_ == "deadline"
     assert model.score(*separable()) > 0.9
+
+
+def test_early_stopping_comes_to_the_same_epoch_each_time_however_short_epochs_are() -> None:
+    (X, y), held_out = noisy(0), noisy(1)
+    model = squall.LogisticRegression(epochs=500, early_stopping=2, random_state=0)
+    first, second = (model.fit(X, y, validation=held_out).history_ for _ in range(2))
+    losses = [[record.validation_loss for record in history] for history in (first, second)]
+    assert losses[0] == losses[1] and None not in losses[0]

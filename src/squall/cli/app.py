@@ -200,6 +200,10 @@ def train(
     task: Annotated[str | None, typer.Option(help="Of fm: classification or regression.")] = None,
     n_factors: Annotated[int | None, typer.Option(help="Of fm and mf: length of the vectors.")] = None,
     n_components: Annotated[int | None, typer.Option(help="Of lda: number of topics.")] = None,
+    impute: Annotated[
+        str | None,
+        typer.Option(help="Fill missing values: mean, median, most_frequent or constant (0)."),
+    ] = None,
     n_features: Annotated[
         int | None, typer.Option(help="Slots for hashed text columns. Default: 262144.")
     ] = None,
@@ -284,6 +288,7 @@ def train(
             task=task,
             n_factors=n_factors,
             n_components=n_components,
+            impute=impute,
             n_features=n_features,
             vocabulary=vocabulary,
             early_stopping=early_stopping,

@@ -47,10 +47,10 @@ _FORMATS = {
 """Readers that this version has are offered; the others wait for theirs."""
 
 
-LABELLED = ("libsvm", "images")
+LABELLED = ("libsvm",)
 """Formats whose files say themselves what the label is."""
 
-FORMATS_OF_TABLES = ("csv", "tsv", "parquet", *LABELLED)
+FORMATS_OF_TABLES = ("csv", "tsv", "parquet", "images", *LABELLED)
 """Formats that are told by a file's name, with a row for each thing to learn from."""
 
 
@@ -210,7 +210,7 @@ def _in_words_of_the_command(others: str) -> Iterator[None]:
 def _given(options: IngestOptions, problems: Problems) -> dict[str, Any]:
     """Settings by name, of those that were typed."""
     given: dict[str, Any] = {
-        "label": options.label,
+        "label": _place(options.label) if options.header is False else options.label,
         "label_kind": options.label_kind,
         "weight": options.weight,
         "categorical": list(options.categorical) or None,
@@ -229,6 +229,11 @@ def _given(options: IngestOptions, problems: Problems) -> dict[str, Any]:
         else:
             given[name] = _parsed(value)
     return given
+
+
+def _place(label: str | None) -> int | str | None:
+    """Columns without names are numbered, from the end as well."""
+    return int(label) if label is not None and re.fullmatch(r"-?\d+", label) else label
 
 
 def _parsed(value: str) -> Any:

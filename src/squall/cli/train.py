@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,7 +25,7 @@ from squall.data.labels import LABEL_KINDS
 from squall.data.objects import ObjectStore, default_storage
 from squall.driver.ledger import load_prices
 from squall.driver.resuming import find_interrupted
-from squall.errors import SettingError, SquallError
+from squall.errors import DataError, SettingError, SquallError
 from squall.estimators.persistence import check_target
 from squall.paths import user_path
 from squall.registry import ESTIMATORS
@@ -66,6 +67,7 @@ class TrainOptions:
     categorical: tuple[str, ...]
     delimiter: str | None
     header: bool | None
+    impute: str | None
     storage: str | None
     seed: int
     fresh: bool = False
@@ -85,12 +87,13 @@ def run_train(options: TrainOptions) -> None:
     data = _read(options, trainable)
     (print_documents if trainable.reads == "documents" else _print_columns)(options.data, data)
     train, test = data.split(test=options.test, random_state=options.seed) if options.test else (data, None)
-    whole = _pipeline(data, model, options.n_features) if trainable.reads == "table" else model
+    whole = _pipeline(data, model, options) if trainable.reads == "table" else model
     tags = _tags(options, data)
     job = _resumed(options, tags) or squall.submit(whole, train, validation=test, run=run, tags=tags)
     console.print(f"job {job.id} (squall status {job.id} shows it from another terminal)", style="dim")
     workers = run.resolve_workers(train.n_rows)
-    fitted = follow(job, f"{trainable.title} on {workers} local function{'s' if workers > 1 else ''}")
+    with _in_words_of_the_command(options):
+        fitted = follow(job, f"{trainable.title} on {workers} local function{'s' if workers > 1 else ''}")
     saved = squall.save(fitted, options.out)
     console.print()
     if test is not None:
@@ -100,6 +103,17 @@ def run_train(options: TrainOptions) -> None:
         print_topics(fitted)
         console.print()
     print_end(job, fitted.bill_ if data.bill is None else data.bill + fitted.bill_, saved)
+
+
+@contextmanager
+def _in_words_of_the_command(options: TrainOptions) -> Iterator[None]:
+    """How to fill missing values is said in Python: say how it is typed."""
+    try:
+        yield
+    except DataError as error:
+        if error.fix and "Imputer" in error.fix and options.impute is None:
+            error.fix += " (typed as --impute mean, or --categorical NAME)"
+        raise
 
 
 def _read(options: TrainOptions, trainable: Trainable) -> Dataset:
@@ -216,6 +230,8 @@ def _settings(options: TrainOptions) -> tuple[squall.Run, Any, Trainable]:
         _collect(problems, lambda: ObjectStore(str(options.storage)))
     if prices:
         _collect(problems, lambda: load_prices(prices))
+    if options.impute is not None:
+        _collect(problems, squall.Imputer(strategy=options.impute)._check_settings)
     if options.n_features is not None:
         _collect(problems, squall.FeatureHasher(n_features=options.n_features)._check_settings)
     problems.raise_if_any()
@@ -261,9 +277,9 @@ def _check_out(out: Path, data: str) -> None:
         raise SquallError("the model would replace the training data", where="--out", fix=fix)
 
 
-def _pipeline(data: Dataset, model: Any, n_features: int | None) -> squall.Pipeline:
-    kinds = {c.kind for c in data.columns}
-    steps: list[object] = []
+def _pipeline(data: Dataset, model: Any, options: TrainOptions) -> squall.Pipeline:
+    kinds, n_features = {c.kind for c in data.columns}, options.n_features
+    steps: list[object] = [] if options.impute is None else [squall.Imputer(strategy=options.impute)]
     if kinds & {"int64", "float64"}:
         steps.append(squall.MinMaxScaler())
     if "categorical" in kinds:

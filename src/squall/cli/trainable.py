@@ -50,7 +50,7 @@ SETTINGS = (
 """Options that are settings of the estimators, by the same names."""
 
 OF_DATA = {
-    "table": ("label", "label_kind", "categorical", "delimiter", "header", "n_features"),
+    "table": ("label", "label_kind", "categorical", "delimiter", "header", "impute", "n_features"),
     "ratings": (),
     "documents": ("vocabulary",),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -149,8 +150,8 @@ class CsvFormat:
 
     def _roles(self, names: list[str], where: str) -> list[str]:
         """What each column is said to be."""
-        twice = next((n for i, n in enumerate(names) if n in names[:i]), None)
-        if twice is not None:
+        if len(set(names)) < len(names):
+            twice = next(name for name, count in Counter(names).items() if count > 1)
             raise DataError(
                 f"two columns are named {twice!r}", where=f"{where}:1", fix="give every column its own name"
             )

@@ -187,6 +187,8 @@ class Evidence:
         told = dict(self.notes)
         for column, name in enumerate(self.names):
             seen = self.seen[column]
+            if self.roles[column] == "label":
+                self._note_odd_labels(told, column, where)
             if self.roles[column] != "auto":
                 continue
             if not seen:
@@ -198,6 +200,16 @@ class Evidence:
                     f"{beside}, and float64 would round them; name it in categorical= if it is an identifier"
                 )
         return [told[column] for column in sorted(told)]
+
+    def _note_odd_labels(self, told: dict[int, str], column: int, where: str) -> None:
+        """Say it if a few labels are no numbers, as most are: a slip makes one more class of it."""
+        odd = [text for text in self.labels if not is_plain(text)]
+        if 0 < len(odd) < len(self.labels) / 2 and self.label_kind != "classes":
+            told[column] = (
+                f"{where}: label {self.names[column]!r} is read as classes of text: most of its values are "
+                f'numbers, but {odd[0]!r} is none; correct it if it is a slip, else label_kind="classes" '
+                "says so"
+            )
 
 
 def are_exact(values: np.ndarray[tuple[int], np.dtype[np.int64]]) -> bool:

@@ -118,7 +118,9 @@ class JobMachine:
         self._book = EpochBook()
         self._epochs, self._evaluates = epochs, evaluates
         self._limits = Limits() if limits is None else limits
-        self._legs = Legs(plan, epochs, planned=planned)
+        self._planned = planned
+        self._judged = evaluates and (self._limits.patience, self._limits.target_loss) != (None, None)
+        self._legs = Legs(plan, epochs, planned=planned or self._judged)
         self._slots = [Slot() for _ in range(plan.workers)]
         self.ramp = Ramp(self._limits.ramp)
         self._paces = self._paces_of(plan.workers, epochs)
@@ -322,7 +324,12 @@ class JobMachine:
         return [*commands, *self._ask_planner()]
 
     def _ask_planner(self) -> list[Command]:
-        return self._legs.ask(len(self.history)) if self.state == "running" else []
+        """What there is to ask; where the held-out loss decides whether to go on, when that is known."""
+        complete = len(self.history)
+        if self.state != "running" or (self._judged and self._evaluated < complete - 1):
+            return []
+        asked = self._legs.ask(complete)
+        return asked if self._planned else self._legs.planned(complete, self._legs.now.plan)
 
     def _count_behind(self) -> None:
         self._behind = sum(slot.epochs_done <= len(self.history) for slot in self._slots)
@@ -345,7 +352,7 @@ class JobMachine:
         commands = self._evaluate_newest()
         if self.state == "finishing" and not commands:
             self.state = "finished"
-        return commands
+        return [*commands, *self._ask_planner()]
 
     # ------------------------------------------------------------------------- ends of workers
 

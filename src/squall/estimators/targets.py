@@ -18,6 +18,9 @@ from squall.records import Float64, Int64, RawBlock
 Check = Callable[[], None]
 Blocks = Iterator[RawBlock]
 
+_LARGEST = 1e100
+"""Of a label: sums of squares of many are finite."""
+
 
 class Target(Protocol):
     """Of one training: made from the data to train on.  Its users are its subclasses."""
@@ -284,6 +287,7 @@ class NumberTarget(Target):
         for block in data.blocks():
             check()
             y = decoded_labels(data, block).astype(np.float64)
+            _check_size(data, y)
             weights = np.ones(len(y)) if block.weights is None else block.weights
             weight = float(weights.sum())
             if not weight:
@@ -321,6 +325,16 @@ def scaling_of(tensors: Mapping[str, npt.NDArray[Any]]) -> tuple[float, float] |
     if not (np.isfinite(mean) and np.isfinite(deviation) and deviation > 0):
         raise ValueError(f"labels cannot have been scaled by {mean} and {deviation}")
     return mean, deviation
+
+
+def _check_size(data: Dataset, y: Float64) -> None:
+    largest = float(np.abs(y).max(initial=0.0))
+    if largest > _LARGEST:
+        raise DataError(
+            f"labels of up to {largest:.3g} are too large to be squared and added up",
+            where=f"label {data.label!r}",
+            fix="give them in a larger unit",
+        )
 
 
 def check_numbers(data: Dataset, where: str) -> None:

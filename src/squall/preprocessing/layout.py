@@ -133,8 +133,9 @@ def _check_finite(spec: ColumnSpec, column: Column, n_rows: int) -> None:
     missing = int(np.isnan(values).sum())
     what = f"{missing:,} missing value(s) (NaN)" if missing else f"the value {values.flat[bad[0]]:g}"
     where = f"column {spec.name!r}"
-    fix = "fill these values (squall.Imputer() before the model) or drop their rows"
-    if isinstance(column, NumericColumn):
+    filled = "fill these values (squall.Imputer() before the model)" if missing else "correct these values"
+    fix = f"{filled} or drop their rows"
+    if missing and isinstance(column, NumericColumn):
         fix += (
             f", or read the column with categorical=[{spec.name!r}], where missing is a category of its own"
         )

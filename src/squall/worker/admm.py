@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from squall.config import Problems, is_integer, is_number
+from squall.config import NamedSettings, Problems, is_integer, is_number
 from squall.models import model_from_dict
 from squall.protocols import Model, Store, Strategy
 from squall.records import Float32, TableContents, TableSpec, WorkerTask
@@ -43,7 +43,7 @@ _NOT_OF_ADMM = {
 """Settings of minibatch descent, with their defaults."""
 
 
-class ADMM(msgspec.Struct, frozen=True, tag="admm", repr_omit_defaults=True):
+class ADMM(msgspec.Struct, metaclass=NamedSettings, frozen=True, tag="admm", repr_omit_defaults=True):
     """Consensus ADMM: to the precision of the best solvers, with one exchange of a vector a round.
 
     In a round each worker minimises the loss of all its rows plus a proximal term; the workers' solutions

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from squall.config import Problems, is_integer
+from squall.config import NamedSettings, Problems, is_integer
 from squall.models import model_from_dict
 from squall.protocols import Model, Store, Strategy
 from squall.records import Block, Float32, Int32, Registration, Steps, TableContents, WorkerTask
@@ -32,7 +32,9 @@ KEEP_S = 5.0
 """Seconds of work after which a worker keeps what it has, also between two meetings."""
 
 
-class ModelAveraging(msgspec.Struct, frozen=True, tag="model_averaging", repr_omit_defaults=True):
+class ModelAveraging(
+    msgspec.Struct, metaclass=NamedSettings, frozen=True, tag="model_averaging", repr_omit_defaults=True
+):
     """Minibatch descent on a model of each worker's own; all models meet, and go on from their mean.
 
     The mean is weighted by the rows that each has seen since the last meeting (Zinkevich et al. 2010;

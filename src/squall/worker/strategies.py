@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from squall.config import Problems, is_integer, is_number
+from squall.config import NamedSettings, Problems, is_integer, is_number
 from squall.models import model_from_dict
 from squall.protocols import Model, SharedTables, Store, Strategy, StrategySettings
 from squall.records import Float32, Sync, TableContents, WorkerTask
@@ -28,7 +28,9 @@ STALENESS = 3
 _LEVELS = {"threshold": ("threshold", 1e-3), "significance": ("significance", 0.7), "top-k": ("keep", 0.1)}
 
 
-class ParameterServer(msgspec.Struct, frozen=True, tag="parameter_server", repr_omit_defaults=True):
+class ParameterServer(
+    msgspec.Struct, metaclass=NamedSettings, frozen=True, tag="parameter_server", repr_omit_defaults=True
+):
     """Minibatch descent through the parameter store's tables.
 
     Parameters
@@ -104,7 +106,7 @@ class ParameterServer(msgspec.Struct, frozen=True, tag="parameter_server", repr_
     def _check_staleness(self, problems: Problems) -> None:
         known = self.consistency in CONSISTENCIES
         if self.staleness is not None:
-            problems.integer("staleness", self.staleness, 0)
+            problems.integer("staleness", self.staleness, 0, high=2**31 - 1)
             if known and self.consistency != "ssp":
                 problems.add(
                     f"staleness={self.staleness!r} has no effect with consistency={self.consistency!r}; "
