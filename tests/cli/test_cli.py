@@ -285,6 +285,7 @@ def test_topics_are_trained_predicted_and_shown_again(cli: Run, tmp_path: Path) 
     assert "Topics" not in cli("plot", job)[1]
 
 
+@pytest.mark.slow
 def test_topics_of_folders_and_of_bags_of_words(cli: Run, tmp_path: Path) -> None:
     (tmp_path / "texts").mkdir()
     for number, text in enumerate(PETS):
@@ -418,6 +419,7 @@ def shell(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=full, timeout=50)
 
 
+@pytest.mark.slow
 def test_output_to_a_full_device(small: Path, model: Path) -> None:
     done = shell(f"squall predict {model} {small} >/dev/full")
     assert (done.returncode, done.stderr) == (1, "error: standard output: No space left on device\n")

@@ -117,7 +117,8 @@ def test_training_from_a_data_set_is_training_from_its_file(cli: Run, census: Pa
 def test_settings_of_readers(cli: Run, tmp_path: Path) -> None:
     (tmp_path / "p.txt").write_text("a;b\n1;x\n2;-\n")
     code, out, _ = cli("ingest", "p.txt", "--to", "d", "--format", "csv", "--delimiter", ";",
-                       "--no-header", "--option", 'missing=["-"]', "--option", "label=0")  # fmt: skip
+                       "--no-header", "--option", 'missing=["-"]', "--option", "label=0",
+                       "--label-kind", "classes")  # fmt: skip
     assert code == 0 and "label       0 (3 classes" in out
     (tmp_path / "p.tsv").write_text("a\tb\n1\tx\n")
     assert "columns     2 " in cli("ingest", "p.tsv", "--to", "t")[1]

@@ -69,8 +69,8 @@ def called(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     "moment",
-    [pytest.param("before", marks=pytest.mark.slow), "during", "after", "completing",
-     pytest.param("completed", marks=pytest.mark.slow)],
+    [moment if moment == "during" else pytest.param(moment, marks=pytest.mark.slow)
+     for moment in ("before", "during", "after", "completing", "completed")],
 )  # fmt: skip
 def test_a_killed_client_goes_on_where_it_was(moment: str, folder: Path) -> None:
     assert mapped(folder, moment).returncode == -signal.SIGKILL
@@ -91,6 +91,7 @@ def test_a_killed_client_goes_on_where_it_was(moment: str, folder: Path) -> None
     assert not (folder / "results.txt.part").exists()
 
 
+@pytest.mark.slow
 def test_results_of_something_else_are_not_mixed(folder: Path) -> None:
     assert mapped(folder, "after").returncode == -signal.SIGKILL
     (folder / "killed_work.py").write_text(WORK.replace("upper()", "lower()"))
@@ -175,6 +176,7 @@ def test_a_map_is_looked_at_and_stopped_from_elsewhere(monkeypatch: pytest.Monke
         squall_("stop", job)
 
 
+@pytest.mark.slow
 def test_an_idle_executor_is_stopped_from_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record, "INTERVAL_S", 0.1)
     with squall.Executor(squall.Run(workers=1)) as executor:

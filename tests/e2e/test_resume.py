@@ -98,7 +98,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
 
 
 COMMANDS = [command.__name__ for command in get_args(REACHING_OUT)]
-QUICK = ("EndLeg:during", "Switch:after")
+QUICK = ("EndLeg:during",)
 
 
 @pytest.mark.parametrize(
@@ -163,6 +163,7 @@ def test_a_job_killed_while_its_last_epoch_is_measured(tmp_path: Path, expected:
     assert fitted.history_[-1].validation_loss is not None
 
 
+@pytest.mark.slow
 def test_a_job_killed_while_it_stops_stops_with_the_model_of_its_checkpoint(tmp_path: Path) -> None:
     X, y = resumed_script.data()
     job = squall.Job.open(killed(tmp_path, "embedded", "bsp", "stopping"))
@@ -173,6 +174,7 @@ def test_a_job_killed_while_it_stops_stops_with_the_model_of_its_checkpoint(tmp_
     assert not list((tmp_path / "jobs").glob("*"))
 
 
+@pytest.mark.slow
 def test_a_store_that_outlives_the_client_is_gone_on_with(tmp_path: Path) -> None:
     X, y = resumed_script.data()
     with StoreCluster(ServeSettings(shards=2)) as cluster:
@@ -246,6 +248,7 @@ def test_of_two_processes_one_goes_on(tmp_path: Path) -> None:
     assert terms == sorted(terms)
 
 
+@pytest.mark.slow
 def test_a_driver_that_was_replaced_leaves_everything_as_it_is(tmp_path: Path) -> None:
     """As after a long sleep of its machine: it finds the log's next number taken."""
     X, y = resumed_script.data()

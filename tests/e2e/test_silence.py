@@ -14,7 +14,7 @@ import squall
 from squall.driver import resuming
 
 
-@pytest.mark.parametrize("consistency", ["asp", "bsp"])
+@pytest.mark.parametrize("consistency", ["asp", pytest.param("bsp", marks=pytest.mark.slow)])
 def test_a_worker_that_hangs_is_given_up_and_replaced(
     consistency: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

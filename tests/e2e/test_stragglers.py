@@ -12,7 +12,7 @@ from squall.records import OutcomeKind
 from squall.testing import Chaos, Fault
 
 
-@pytest.mark.parametrize("consistency", ["asp", "bsp"])
+@pytest.mark.parametrize("consistency", ["asp", pytest.param("bsp", marks=pytest.mark.slow)])
 def test_a_slow_worker_is_relieved(consistency: str) -> None:
     draw = np.random.default_rng(0)
     X = draw.normal(size=(20_000, 10))

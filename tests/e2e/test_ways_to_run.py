@@ -194,7 +194,7 @@ def test_a_killed_store_fails_the_fit_and_says_so(marker: str) -> None:
     assert "StoreLostError" in err and "the parameter store has ended or is cut off" in err
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_killed_client_takes_everything_with_it(marker: str, number: int, tmp_path: Path) -> None:
     with endless() as process:
         process.send_signal(number)

@@ -111,8 +111,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("squall.functions.local.connection._OBEY_S", 0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("ends", [pytest.param("deadline", marks=pytest.mark.slow), "stopped by the user"])
+@pytest.mark.parametrize("ends", ["deadline", "stopped by the user"])
 def test_a_store_that_hangs_does_not_hold_the_end_up(ends: str) -> None:
     job = busy_job(squall.Run(deadline="6s" if ends == "deadline" else None))
     with stopped(shared_store().pid):

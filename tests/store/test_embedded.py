@@ -153,6 +153,7 @@ def test_close_unmaps(server: StoreProcess, store: EmbeddedStore, job: str) -> N
     assert f"{job}" not in Path("/proc/self/maps").read_text()
 
 
+@pytest.mark.slow
 def test_thousands_of_jobs_leak_nothing(server: StoreProcess, store: EmbeddedStore, new_job: str) -> None:
     def run(n: int) -> None:
         for number in range(n):

@@ -111,7 +111,7 @@ def test_all_wrong_settings_are_told_at_once() -> None:
     for part in (
         "5 settings are wrong",
         "consistency='aps' is unknown; choose from asp, bsp, ssp, hsp (did you mean \"asp\"?)",
-        "staleness=-1 must be an integer of at least 0",
+        "staleness=-1 must be an integer from 0 to 2147483647",
         "filter='topk' is unknown; choose from threshold, significance, top-k (did you mean \"top-k\"?)",
         "compression='int9' is unknown; choose from float16, int8 (did you mean \"int8\"?)",
         "staleness_weighting=1 must be True or False",

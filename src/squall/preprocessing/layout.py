@@ -135,10 +135,9 @@ def _check_finite(spec: ColumnSpec, column: Column, n_rows: int) -> None:
     where = f"column {spec.name!r}"
     filled = "fill these values (squall.Imputer() before the model)" if missing else "correct these values"
     fix = f"{filled} or drop their rows"
-    if missing and isinstance(column, NumericColumn):
-        fix += (
-            f", or read the column with categorical=[{spec.name!r}], where missing is a category of its own"
-        )
+    if isinstance(column, NumericColumn):
+        other = f"categorical=[{spec.name!r}], where missing is a category of its own"
+        fix += f", or read the column with {other}" if missing else ""
     else:
         feature = column.indices[bad[0]] if isinstance(column, SparseColumn) else bad[0] % spec.width
         where += f", feature {int(feature)}"
