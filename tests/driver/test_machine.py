@@ -515,18 +515,6 @@ def test_the_budget_has_room_for_the_records_of_the_end_and_for_a_worker_that_is
     assert spent_when_stopped(later_s=0.25 + 0.35) == pytest.approx(left, rel=0.01)
 
 
-def test_ticks_that_come_late_leave_more_time_for_stopping_but_not_for_ever() -> None:
-    def stops(*ticks: float) -> bool:
-        machine = make(1, deadline_s=10.0)
-        run(machine, Start(), report(0))
-        return [bool(machine.handle(Tick(), now)) for now in ticks].count(True) > 0
-
-    assert not stops(9.0, 9.05, 9.1)
-    assert stops(8.0, 8.05, 9.3)
-    assert not stops(8.0, 8.05, 8.1, 8.15, 8.2, 8.25, 9.0, 9.05)
-    assert not stops(0.0, 8.0), "the client slept, perhaps; it does not always"
-
-
 def test_a_loss_that_is_good_enough_ends_the_job() -> None:
     machine = make(1, 9, evaluates=True, target_loss=0.3)
     run(machine, Start(), report(0, epoch=0), Evaluated(0, HeldOut(0.31, 0.9, 100)), report(0, epoch=1))
@@ -786,3 +774,12 @@ def test_workers_wait_for_the_measurement_that_may_end_the_job() -> None:
     assert run(machine, report(0, epoch=1)) == [Evaluate(1)]
     assert run(machine, Evaluated(1, HeldOut(0.6, 0.9, 100))) == [RequestStop()]
     assert make(1, 9, evaluates=False, patience=1).epochs_of_leg == (9, None)
+
+
+def test_workers_that_stop_although_nobody_here_asked_them_to_end_the_job_as_stopped() -> None:
+    machine = make(2, 9)
+    run(machine, Start(), report(0), report(1))
+    assert RequestStop() in run(machine, Ended(0, 1, STOPPED, 3))
+    assert (machine.state, machine.reason) == ("stopping", "stopped from elsewhere")
+    run(machine, Ended(1, 1, STOPPED, 3))
+    assert machine.state == "finished"

@@ -20,8 +20,6 @@ commands.  Times are seconds since the job began.
 
 from __future__ import annotations
 
-import math
-
 import msgspec
 
 from squall.driver import causes
@@ -72,7 +70,6 @@ STOP_MARGIN_S = 0.25
 """Time that stopping takes; deadline and budget count it in."""
 
 _STARTING_S = 0.35  # that a worker may still be billed for before it can hear of a stop
-_TICK_S, _LATEST_S = 0.1, 1.0  # a tick that comes later shows that the client is held up, as stopping will be
 _RECORDS = 2  # that are written when a job ends: its log's last event and its record
 
 _LEAD_S = 0.3  # and half as long again as it takes to start, a stand-by is given before its turn comes
@@ -132,8 +129,6 @@ class JobMachine:
         self._moved_at = 0.0  # when some worker was last known to get further
         self._stop_at: float | None = None
         self._started_at = 0.0
-        self._ticked_at = math.inf
-        self._late_s = 0.0  # by which ticks have been late
         self._notes: dict[str, str] = {}  # what its user should know
 
     @property
@@ -391,7 +386,10 @@ class JobMachine:
         self.ramp.ended((event.slot, event.attempt))
         if outcome.kind is OutcomeKind.RETURNED:
             end = outcome.value["end"]
-            if end in ("finished", "stopped"):
+            if end == "stopped":  # the flag was raised by another: a driver before this one, say
+                limit = self._limits.reached(self.ledger, now, self._stopping())
+                return self._stop(limit or "stopped from elsewhere", now)
+            if end == "finished":
                 return self._finished(event, slot, now)
             slot.failures = 0 if advanced or end in ("superseded", "rolled back") else slot.failures + 1
             if slot.failures > self._limits.max_restarts:
@@ -523,9 +521,6 @@ class JobMachine:
                 return []
             self._stop_at = None
             return [CancelAll()]
-        if self.state == "running":
-            late_s = min(now - self._ticked_at - _TICK_S, _LATEST_S)
-            self._late_s, self._ticked_at = max(late_s, 0.5 * self._late_s), now
         limit = self._limits.reached(self.ledger, now, self._stopping())
         if limit:
             return self._stop(limit, now)
@@ -537,9 +532,8 @@ class JobMachine:
         """What it would take to end the job now."""
         if self.state == "finishing":
             return Stopping(records=_RECORDS)
-        takes_s = STOP_MARGIN_S + self._late_s
         starting = any(slot.running and not slot.heard for slot in self._slots)
-        return Stopping(takes_s, takes_s + _STARTING_S * starting, _RECORDS)
+        return Stopping(STOP_MARGIN_S, STOP_MARGIN_S + _STARTING_S * starting, _RECORDS)
 
     def _replace_silent(self, now: float) -> list[Command]:
         """Give up workers that hang, or whose host has gone without a word; successors fence them."""

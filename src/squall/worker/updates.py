@@ -80,6 +80,7 @@ class _Gradient(NamedTuple):
 class _Left(NamedTuple):
     """A minibatch that met nobody before its worker had to end; ``number`` are done if it has since."""
 
+    epoch: int
     number: int
     rows: int
     loss: float
@@ -161,7 +162,9 @@ class MetUpdates:
         self._done = int(self._control.progress(task.job, task.slot)[0])
         self._tally = _Tally()
         self._epoch = -1  # begun last
+        self._visited = -1  # epoch of the present minibatches
         self._left: _Left | None = None
+        self._found: _Left | None = None  # the predecessor's, which has met the others since
 
     def resume(self, registration: Registration) -> int:
         """Hold back what the predecessor did; the owner has counted what it has applied."""
@@ -170,11 +173,15 @@ class MetUpdates:
             self._compressor.load_state_dict(state)
         left = _Left(*state[_LEFT]) if _LEFT in state else None
         if left is not None and left.number == registration.minibatches:
-            self._tally.seen(left.rows, left.loss, left.weight)
+            self._found = left
         return registration.minibatches
 
     def start_epoch(self, epoch: int) -> bool:
         """Wait for the others, if all begin an epoch together."""
+        self._visited, found = epoch, self._found
+        if found is not None and found.epoch == epoch:  # of an epoch before, the driver knows what is missing
+            self._tally.seen(found.rows, found.loss, found.weight)
+        self._found = None
         if not self._barriers or epoch == self._epoch:
             return True
         task, started = self._task, time.perf_counter()
@@ -223,7 +230,7 @@ class MetUpdates:
             self._done = complete
             self._tally.done(pending)
         elif pending is not None:
-            self._left = _Left(complete, pending.rows, pending.loss, pending.weight)
+            self._left = _Left(self._visited, complete, pending.rows, pending.loss, pending.weight)
             if self._compressor is not None:
                 self._compressor.undo()  # a successor computes this minibatch again
         return weights
