@@ -783,3 +783,11 @@ def test_workers_that_stop_although_nobody_here_asked_them_to_end_the_job_as_sto
     assert (machine.state, machine.reason) == ("stopping", "stopped from elsewhere")
     run(machine, Ended(1, 1, STOPPED, 3))
     assert machine.state == "finished"
+
+
+@pytest.mark.parametrize("restored", [True, False])
+def test_nobody_waits_for_a_measurement_that_a_restored_store_makes_impossible(*, restored: bool) -> None:
+    machine = make(1, 9, evaluates=True, patience=2)
+    assert run(machine, Start(), report(0, epoch=0)) == [Evaluate(0)]
+    commands = run(machine, Resumed([3], restored))
+    assert (Proceed(1) in commands, Evaluate(0) in commands) == (restored, not restored)

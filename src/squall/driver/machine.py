@@ -321,7 +321,7 @@ class JobMachine:
     def _ask_planner(self) -> list[Command]:
         """What there is to ask; where the held-out loss decides whether to go on, when that is known."""
         complete = len(self.history)
-        if self.state != "running" or (self._judged and self._evaluated < complete - 1):
+        if self.state != "running" or (self._judged and self._evaluating is not None):
             return []
         asked = self._legs.ask(complete)
         return asked if self._planned else self._legs.planned(complete, self._legs.now.plan)
